@@ -1,0 +1,42 @@
+package policy
+
+// Report is what one live enforcer says of itself with each heartbeat. A member is a pod's name and the nonce of one
+// limiter in it: "checkout-7d4b9-x2x8v/1f3a9c20".
+type Report struct {
+	Member string `json:"-"`
+	Pod    string `json:"pod"`
+	// Revision is the row in force in this enforcer; zero when none is.
+	Revision Revision `json:"revision"`
+	// Library is the version of the library; Features are the needs that it knows.
+	Library  string   `json:"library"`
+	Features []string `json:"features,omitempty"`
+	// Skipped counts the rules of the row in force that it does not enforce, because it does not know their needs.
+	Skipped int `json:"skipped,omitempty"`
+	// Started is when the enforcer started, in µs on the store's clock.
+	Started int64 `json:"started"`
+}
+
+// Replicas is the live count of a workload and its history, kept beside the row and without a revision, so that
+// scaling does not rewrite policies.
+type Replicas struct {
+	Version int `json:"v"`
+	// N is the number of replicas that shares are computed for, never below 1.
+	N           int `json:"n"`
+	Ready       int `json:"ready"`
+	Desired     int `json:"desired"`
+	Terminating int `json:"terminating"`
+	// At is when this was written, in µs of the writer's clock; MembersVersion the version of the members then.
+	At             int64 `json:"at"`
+	MembersVersion int64 `json:"membersVersion"`
+	// RaisedTo was asked for at RaisedAt: for 60 s N is at least that. Zero when nothing is pending.
+	RaisedTo int   `json:"raisedTo,omitempty"`
+	RaisedAt int64 `json:"raisedAt,omitempty"`
+	// FallingSince is when the count first was below N, zero when it is not.
+	FallingSince int64 `json:"fallingSince,omitempty"`
+	// Wanted is max(spec.replicas, status.replicas) when this was written: a rise is seen against it.
+	Wanted int `json:"wanted,omitempty"`
+	// UID is the target's, so that a recreated workload starts anew.
+	UID string `json:"uid,omitempty"`
+	// IdleSince is when the last replica went, zero while there is one.
+	IdleSince int64 `json:"idleSince,omitempty"`
+}
