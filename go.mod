@@ -2,7 +2,10 @@ module github.com/weir-dev/weir
 
 go 1.26.0
 
-require k8s.io/apimachinery v0.37.2
+require (
+	github.com/google/go-cmp v0.7.0
+	k8s.io/apimachinery v0.37.2
+)
 
 require (
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
