@@ -27,7 +27,7 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 	w := &world{dir: dir, report: r}
 	defer func() {
 		if keep() && err == nil {
-			fmt.Fprintf(out, "\nIt keeps running until you press Ctrl-C. export KUBECONFIG=%s\n", w.cluster.Kubeconfig())
+			fmt.Fprintf(out, "\nIt keeps running until you press Ctrl-C. export KUBECONFIG=%s\n", w.cluster.Kubeconfig)
 			<-ctx.Done()
 		}
 		err = errors.Join(err, w.end())

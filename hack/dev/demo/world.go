@@ -42,8 +42,8 @@ func (w *world) kubectl(ctx context.Context, args ...string) (string, error) {
 }
 
 func (w *world) kubectlInput(ctx context.Context, input string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, w.cluster.Kubectl(), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.cluster.Kubeconfig())
+	cmd := exec.CommandContext(ctx, w.cluster.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.cluster.Kubeconfig)
 	cmd.Stdin = strings.NewReader(input)
 	var out, problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problem
@@ -134,7 +134,7 @@ func (w *world) startController(ctx context.Context, manager string) error {
 }
 
 func (w *world) startFleet(ctx context.Context, checkout string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig())
+	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
