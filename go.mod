@@ -3,6 +3,7 @@ module github.com/weir-dev/weir
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/redis/go-redis/v9 v9.23.0
 	k8s.io/api v0.37.2

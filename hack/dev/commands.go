@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-dev/weir/hack/dev/cluster"
+	"github.com/weir-dev/weir/hack/dev/deps"
 )
 
 // clusterUp tells its progress on stderr, so that stdout can be evaluated by a shell.
@@ -61,6 +62,8 @@ func clusterDown(ctx context.Context, root string) error {
 	fmt.Printf("Ended %s\n", strings.Join(ended, ", "))
 	return nil
 }
+
+func installDeps(ctx context.Context, _ string) error { return deps.Install(ctx, os.Stderr) }
 
 func build(ctx context.Context, root string) error {
 	assets, err := cluster.FindAssets(ctx, false, os.Stderr)

@@ -107,17 +107,20 @@ func (p Program) build(ctx context.Context, root, dir string, log io.Writer) err
 	if err := p.checkDisk(ctx, module, filepath.Dir(dir)); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "Building %s from Go modules, once, into %s\n", p.Name, dir)
-	fmt.Fprintf(log, "A first build takes %s; with Go's build cache filled it takes about a minute\n", p.Cost)
 	if err := checkNetwork(ctx, module, p.Package); err != nil {
 		return err
 	}
+	fmt.Fprintf(log, "Building %s from Go modules, once, into %s\n", p.Name, dir)
+	fmt.Fprintf(log, "A first build takes %s; with Go's build cache filled it takes about a minute\n", p.Cost)
 
 	work, err := os.MkdirTemp(filepath.Dir(dir), p.Name+".tmp")
 	if err != nil {
 		return fmt.Errorf("creating a folder to build in: %w", err)
 	}
 	defer os.RemoveAll(work)
+	if err := process.RemoveAtExit(work); err != nil {
+		return err
+	}
 	binary := filepath.Join(work, p.Name)
 	began := time.Now()
 	args := []string{"build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + p.LDFlags), "-o", binary, p.Package}
