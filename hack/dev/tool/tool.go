@@ -57,7 +57,7 @@ func (p Program) Ensure(ctx context.Context, root string, log io.Writer) (string
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache folder: %w", err)
 	}
-	unlock, err := lock(ctx, filepath.Join(cache, p.Name+".lock"), func() {
+	unlock, err := process.Lock(ctx, filepath.Join(cache, p.Name+".lock"), func() {
 		fmt.Fprintf(log, "Waiting for another process that builds %s\n", p.Name)
 	})
 	if err != nil {
@@ -172,26 +172,4 @@ func (p Program) checkDisk(ctx context.Context, module, cache string) error {
 		}
 	}
 	return nil
-}
-
-// lock takes an exclusive lock that the kernel releases when this process ends, and calls busy once if it must wait.
-func lock(ctx context.Context, path string, busy func()) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("opening a lock: %w", err)
-	}
-	waiting := false
-	err = process.Poll(ctx, time.Second, func(context.Context) error {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err != nil && !waiting {
-			waiting = true
-			busy()
-		}
-		return err
-	})
-	if err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("waiting for the lock %s: %w", path, err)
-	}
-	return func() { _ = file.Close() }, nil
 }
