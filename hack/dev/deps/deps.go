@@ -119,9 +119,9 @@ func Install(ctx context.Context, log io.Writer) error {
 	}
 	fmt.Fprintf(log, "Installing %s with apt-get\n", strings.Join(packages, " "))
 	// The lists may be old or absent. A failure shows in the next step, where it may not matter.
-	_ = aptGet(ctx, log, "update", "-q")
-	if err := aptGet(ctx, log, append([]string{"install", "-qq", "--no-install-recommends"}, packages...)...); err != nil {
-		return fmt.Errorf("installing %s: %w", strings.Join(packages, " "), err)
+	_, _ = aptGet(ctx, "update", "-q")
+	if output, err := aptGet(ctx, append([]string{"install", "-q", "--no-install-recommends"}, packages...)...); err != nil {
+		return fmt.Errorf("installing %s: %w\n%s", strings.Join(packages, " "), err, output)
 	}
 	if still := absent(); len(still) > 0 {
 		return fmt.Errorf("%s is still missing after its installation", still[0].program)
@@ -139,11 +139,13 @@ func absent() []need {
 	return missing
 }
 
-// aptGet gives up within seconds where there is no network.
-func aptGet(ctx context.Context, log io.Writer, args ...string) error {
-	options := []string{"-y", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10", "-o", "DPkg::Lock::Timeout=60"}
+// aptGet returns everything that apt-get says. It gives up within seconds where there is no network.
+func aptGet(ctx context.Context, args ...string) (output []byte, err error) {
+	options := []string{
+		"-y", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=60",
+		"-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10",
+	}
 	cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	cmd.Stdout, cmd.Stderr = log, log
-	return cmd.Run()
+	return cmd.CombinedOutput()
 }
