@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 )
 
@@ -29,18 +30,14 @@ type decision struct {
 }
 
 // decide is pure: it compares what the workload should have with what the table holds.
-func decide(in *input, installation string) (decision, error) {
-	row, refusals, err := compile(in.workload, in.policies)
-	if err != nil {
-		return decision{}, err
-	}
-	row.Owner, row.PolicyList = installation, in.list
+func decide(in *input, installation string) decision {
+	row, refusals := compile(in, installation)
 	d := decision{row: row, refusals: refusals}
 	held := in.table.row
 
 	if len(in.policies) == 0 && held == nil && len(in.table.published.Members) == 0 && !in.memory.hadPolicies {
 		d.forget = true
-		return d, nil
+		return d
 	}
 	switch {
 	case held == nil:
@@ -58,9 +55,32 @@ func decide(in *input, installation string) (decision, error) {
 	if len(in.policies) > 0 {
 		d.count(in)
 	}
-	return d, nil
+	return d
 }
 
+// compile makes the row, and says of each policy that is not in it why, by name.
+func compile(in *input, installation string) (policy.Row, map[string]refusal) {
+	refusals := map[string]refusal{}
+	var policies []policy.Policy
+	for i := range in.policies {
+		p, err := v1alpha1.ToPolicy(&in.policies[i])
+		if err != nil {
+			refusals[in.policies[i].Name] = refusal{v1alpha1.ReasonInvalid, err.Error()}
+			continue
+		}
+		policies = append(policies, p)
+	}
+	row, verdicts := policy.Compile(in.workload, installation, policies)
+	row.PolicyList = in.list
+	for _, v := range verdicts {
+		if !v.Accepted() {
+			refusals[v.Name] = refusal{v1alpha1.ConditionReason(v.Reason), v.Message}
+		}
+	}
+	return row, refusals
+}
+
+// count decides on the replicas.
 func (d *decision) count(in *input) {
 	previous := in.table.published.Replicas
 	if previous == nil {
@@ -95,10 +115,10 @@ func membersAhead(row policy.Row, members []policy.Report) bool {
 	})
 }
 
-// plausible epochs are decimal numbers of at most 30 digits, where resourceVersions have 20: what a member reports must
+// plausible epochs are decimal numbers of at most 22 digits, where resourceVersions have 20: what a member reports must
 // not make epochs grow without bounds.
 func plausible(r policy.Revision) bool {
-	return len(r.Epoch) > 0 && len(r.Epoch) <= 30 && strings.Trim(r.Epoch, "0123456789") == ""
+	return len(r.Epoch) > 0 && len(r.Epoch) <= 22 && strings.Trim(r.Epoch, "0123456789") == ""
 }
 
 // lacks says whether a policy of the held row is missing in the new one.

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// maxPublishAttempts bounds how often one pass answers a refusal with a higher revision or a newer list.
-	maxPublishAttempts = 3
+	// maxPublishAttempts bounds how often one pass answers a refusal: with a newer list, without a list, with a higher
+	// epoch.
+	maxPublishAttempts = 4
 	// replicasEvery is how often the replicas of one workload are written at most, after the first change.
 	replicasEvery = time.Second
 )
@@ -38,9 +39,9 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload, now time.Time)
 	if published.Row == nil {
 		return view, nil
 	}
-	row, err := policy.DecodeRow(published.Row)
+	row, _, err := policy.DecodeRow(published.Row)
 	switch {
-	case errors.Is(err, policy.ErrNewerRow):
+	case errors.Is(err, policy.ErrNewerVersion):
 		view.newer = true
 	case err != nil:
 		log.FromContext(ctx).Error(err, "Row in the table cannot be read and will be replaced")
@@ -92,7 +93,7 @@ func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) err
 		}
 		if refusal == policy.Accepted {
 			r.metrics.rowWritten(row)
-			log.FromContext(ctx).Info("Wrote row", "revision", revision.String(),
+			log.FromContext(ctx).Info("Wrote row", "revision", inStatus(revision),
 				"policies", len(row.Policies), "rules", len(row.Rules))
 			in.table.row = &row
 			return nil
@@ -109,7 +110,7 @@ func (r *Reconciler) refused(
 	ctx context.Context, in *input, d *decision, refusal policy.Refusal, revision policy.Revision,
 ) (done bool, err error) {
 	r.metrics.refusals.WithLabelValues(string(refusal)).Inc()
-	log.FromContext(ctx).Info("Table refused the row", "refusal", refusal, "revision", revision.String())
+	log.FromContext(ctx).Info("Table refused the row", "refusal", refusal, "revision", inStatus(revision))
 	switch refusal {
 	case policy.RefusedOwner:
 		r.owner.doubt()
@@ -119,11 +120,7 @@ func (r *Reconciler) refused(
 		in.table.newer = true
 		return true, nil
 	case policy.RefusedStale:
-		if err := r.confirm(ctx, in); err != nil {
-			return false, err
-		}
-		*d, err = decide(in, r.leadership.Installation())
-		return err == nil && !d.writeRow, err
+		return r.refusedStale(ctx, in, d)
 	default:
 		in.table, err = r.view(ctx, in.workload, in.now)
 		if err != nil || in.table.state != tableOurs {
@@ -132,6 +129,22 @@ func (r *Reconciler) refused(
 		_, highest, _ := nextRevision(revision.Epoch, revision, seenRevisions(in.table))
 		return false, r.raise(ctx, highest)
 	}
+}
+
+// refusedStale answers that the list of policies is older than the one in the table. The cache may be behind; if the
+// live list is older too, the API server was restored from a backup, and the live list is the truth: written without a
+// version it is compared by its revision alone.
+func (r *Reconciler) refusedStale(ctx context.Context, in *input, d *decision) (done bool, err error) {
+	wasLive := in.confirmed
+	if err := r.confirm(ctx, in); err != nil {
+		return false, err
+	}
+	if wasLive {
+		log.FromContext(ctx).Info("API server is behind the table and is taken at its word", "list", in.list)
+		in.list = ""
+	}
+	*d = decide(in, r.leadership.Installation())
+	return !d.writeRow, nil
 }
 
 // raise goes on with a higher epoch, if this process still leads.

@@ -96,7 +96,12 @@ func deploymentStatus(ctx context.Context, reader client.Reader, w policy.Worklo
 	if err != nil {
 		return policy.DeploymentStatus{}, fmt.Errorf("reading Deployment %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	status := policy.DeploymentStatus{
+	return countsOf(&d), nil
+}
+
+// countsOf is what is counted of a Deployment.
+func countsOf(d *appsv1.Deployment) policy.DeploymentStatus {
+	counts := policy.DeploymentStatus{
 		UID:      string(d.UID),
 		Observed: d.Status.ObservedGeneration > 0,
 		Desired:  d.Spec.Replicas,
@@ -104,9 +109,9 @@ func deploymentStatus(ctx context.Context, reader client.Reader, w policy.Worklo
 		Ready:    d.Status.ReadyReplicas,
 	}
 	if d.Status.TerminatingReplicas != nil {
-		status.Terminating = *d.Status.TerminatingReplicas
+		counts.Terminating = *d.Status.TerminatingReplicas
 	}
-	return status, nil
+	return counts
 }
 
 // workloadOf is the workload that a Deployment is.

@@ -48,17 +48,12 @@ func (r *Reconciler) reconcile(ctx context.Context, w policy.Workload, now time.
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	d, err := decide(in, r.leadership.Installation())
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	d := decide(in, r.leadership.Installation())
 	if d.removes && in.table.state == tableOurs {
 		if err := r.confirm(ctx, in); err != nil {
 			return reconcile.Result{}, err
 		}
-		if d, err = decide(in, r.leadership.Installation()); err != nil {
-			return reconcile.Result{}, err
-		}
+		d = decide(in, r.leadership.Installation())
 	}
 	if err := r.publish(ctx, in, &d); err != nil {
 		return reconcile.Result{}, err

@@ -209,7 +209,7 @@ func policyChanged() predicate.TypedPredicate[*v1alpha1.RateLimitPolicy] {
 func replicasChanged() predicate.TypedPredicate[*appsv1.Deployment] {
 	return predicate.TypedFuncs[*appsv1.Deployment]{
 		UpdateFunc: func(e event.TypedUpdateEvent[*appsv1.Deployment]) bool {
-			return !sameJSON(counted(e.ObjectOld), counted(e.ObjectNew))
+			return !sameJSON(countsOf(e.ObjectOld), countsOf(e.ObjectNew))
 		},
 	}
 }

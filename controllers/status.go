@@ -68,7 +68,7 @@ func statusOf(f facts) v1alpha1.RateLimitPolicyStatus {
 		Revision:           f.previous.Revision,
 	}
 	if f.table.row != nil && f.written {
-		status.Revision = f.table.row.Revision.String()
+		status.Revision = inStatus(f.table.row.Revision)
 	}
 	for _, v := range conditions {
 		status.Conditions = append(status.Conditions, v.condition(f))
@@ -243,7 +243,7 @@ func replicasStatus(r *policy.Replicas) *v1alpha1.ReplicasStatus {
 		return nil
 	}
 	return &v1alpha1.ReplicasStatus{
-		Counted:     new(int32(r.N)),
+		Counted:     int32(r.N),
 		Ready:       new(int32(r.Ready)),
 		Desired:     new(int32(r.Desired)),
 		Terminating: new(int32(r.Terminating)),
@@ -262,6 +262,9 @@ func enforcersStatus(f facts) *v1alpha1.EnforcersStatus {
 		Summary:   fmt.Sprintf("%d/%d", current, f.expected()),
 	}
 }
+
+// inStatus is the form of a revision in status and log: epoch, a dot, count.
+func inStatus(r policy.Revision) string { return fmt.Sprintf("%s.%d", r.Epoch, r.N) }
 
 // named joins the first names of a sorted list.
 func named(pods []string) string {
