@@ -143,9 +143,9 @@ func nextRevision(epoch string, tried policy.Revision, seen []policy.Revision) (
 	return next, highest, highest == epoch
 }
 
-// seenRevisions are the revisions of the row in the table and of those that enforcers run.
+// seenRevisions are those of the row in the table, of the last write for the workload, and of what enforcers run.
 func seenRevisions(t tableView) []policy.Revision {
-	var seen []policy.Revision
+	seen := []policy.Revision{{Epoch: t.published.Epoch}}
 	if t.row != nil {
 		seen = append(seen, t.row.Revision)
 	}

@@ -146,16 +146,11 @@ func (o *options) validate() error {
 			return fmt.Errorf("--namespaces: %q is no name of a namespace", namespace)
 		}
 	}
-	for name, address := range map[string]string{
-		"--metrics-bind-address":      o.metricsAddress,
-		"--health-probe-bind-address": o.probeAddress,
-	} {
-		if address == "0" {
-			continue
-		}
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return fmt.Errorf("%s: want host:port, :port or 0, got %q", name, address)
-		}
+	if err := validateAddress("--metrics-bind-address", o.metricsAddress); err != nil {
+		return err
+	}
+	if err := validateAddress("--health-probe-bind-address", o.probeAddress); err != nil {
+		return err
 	}
 	switch {
 	case o.leaseNamespace == "":
@@ -164,6 +159,16 @@ func (o *options) validate() error {
 		return fmt.Errorf("--leader-election-namespace: %q is no name of a namespace", o.leaseNamespace)
 	case o.resync < minResync:
 		return fmt.Errorf("--resync: want at least %v, got %v", minResync, o.resync)
+	}
+	return nil
+}
+
+func validateAddress(flag, address string) error {
+	if address == "0" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("%s: want host:port, :port or 0, got %q", flag, address)
 	}
 	return nil
 }
