@@ -23,7 +23,7 @@ const (
 	namespace  = "shop"
 	deployment = "checkout"
 	table      = "demo"
-	// weirNamespace is where config/rbac puts the controller.
+	// weirNamespace is where config/default puts the controller.
 	weirNamespace = "weir-system"
 )
 
@@ -86,20 +86,18 @@ func (w *world) begin(ctx context.Context) error {
 		return err
 	}
 	w.report.say("Redis: %s on %s", w.redis.describe(), w.redis.address())
-	for _, folder := range []string{"config/crd", "config/rbac"} {
-		if _, err := w.kubectl(ctx, "apply", "--server-side", "-k", folder); err != nil {
-			return err
-		}
+	if _, err := w.kubectl(ctx, "apply", "--server-side", "-k", "config/default"); err != nil {
+		return err
 	}
 	if err := w.startController(ctx, manager); err != nil {
 		return err
 	}
-	w.report.say("Controller: leader, under the permissions of config/rbac, table %q", table)
+	w.report.say("Controller: kubectl apply -k config/default; in the place of its pods a process under their ServiceAccount")
 	return w.startFleet(checkout)
 }
 
 func (w *world) startController(ctx context.Context, manager string) error {
-	kubeconfig, err := w.cluster.ServiceAccountKubeconfig(ctx, weirNamespace, "weir-controller-manager")
+	kubeconfig, err := w.cluster.ServiceAccountKubeconfig(ctx, weirNamespace, "weir-controller")
 	if err != nil {
 		return err
 	}

@@ -120,8 +120,8 @@ func (t *Tally) send(ctx context.Context, address string, r Request) {
 		return
 	}
 	t.Statuses[status]++
-	t.Sources[header.Get("X-Decision-Source")]++
-	if us, err := strconv.ParseInt(header.Get("X-Decision-Micros"), 10, 64); err == nil {
+	t.Sources[header.Get("X-Weir-Source")]++
+	if us, err := strconv.ParseInt(header.Get("X-Weir-Decision-Us"), 10, 64); err == nil {
 		t.Slowest = max(t.Slowest, time.Duration(us)*time.Microsecond)
 	}
 }
