@@ -63,9 +63,6 @@ func (l *Limit) earned(d, most int64) (whole, parts int64, more bool) {
 
 // roomBucket counts a started token as missing: it cannot be spent yet.
 func (l *Limit) roomBucket(aged *State) int64 {
-	if l.Requests <= 0 {
-		return 0
-	}
 	room := l.Capacity() - aged.Used
 	if aged.Carry > 0 {
 		room--
