@@ -1,6 +1,6 @@
 // Package algorithm owns the arithmetic of the four rate limit algorithms: pure
 // functions from a limit, a state, a time and a cost to a result and the next
-// state. It reads no clock, keeps nothing and decides nothing about keys.
+// state. It reads no clock, keeps nothing and knows no keys.
 //
 // The memory store calls these functions; the Redis script and the SQL statement
 // of the other stores must equal them on every input. For that reason every
@@ -133,9 +133,11 @@ func (l Limit) Capacity() int64 {
 //	SlidingWindowLog      0                 charged in all of Log  0
 //
 // Window index i is the time from i·Window up to, not including, (i+1)·Window.
-// No function writes to a state that it is given. Like append, however,
-// [Limit.Charge] and [Limit.Take] may write behind the end of Log: of the
-// SlidingWindowLog states made from one state, only the last made may be used.
+//
+// States are values, and no function writes to one that it is given. Like append,
+// however, [Limit.Charge] and [Limit.Take] may write behind the end of Log: of the
+// SlidingWindowLog states made from one state, only the last made may be used, and
+// they must not be made concurrently.
 type State struct {
 	At    int64
 	Used  int64

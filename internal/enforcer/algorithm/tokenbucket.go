@@ -43,9 +43,9 @@ func (l *Limit) ageBucket(s *State, t int64) {
 }
 
 // earned is what a bucket earns in the time d: whole tokens and 1/Window tokens.
-// If the full windows in d alone earn more than most, it says only that: so no
-// product here has more than 53 bits outside of MulDiv, and neither factor of
-// MulDiv is above the window.
+// If the full windows in d alone earn more than most, it says only that. So no
+// product has more than 53 bits outside of MulDiv, and MulDiv is never asked for
+// more than one window, which a script can do in doubles.
 func (l *Limit) earned(d, most int64) (whole, parts int64, more bool) {
 	if l.Requests <= 0 {
 		return 0, 0, false
