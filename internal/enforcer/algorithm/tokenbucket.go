@@ -1,6 +1,6 @@
 package algorithm
 
-// TokenBucket: a bucket of Burst tokens that is full at first, earns Requests
+// TokenBucket is a bucket of Burst tokens that is full at first, earns Requests
 // tokens per Window continuously, and pays the cost of each request.
 //
 // It is kept as debt: what is missing from a full bucket. A full bucket is then
@@ -17,6 +17,7 @@ package algorithm
 // Sources: J. Turner, "New Directions in Communications (or Which Way to the
 // Information Age?)", IEEE Communications Magazine 24(10), 1986; ITU-T I.371 for
 // the generic cell rate algorithm.
+const TokenBucket Algorithm = 0
 
 // ageBucket drains the debt up to t. A state dated after t has been overtaken by
 // a clock that was set back; it keeps its debt.
