@@ -291,3 +291,5 @@ func eventually(t *testing.T, condition func(context.Context) error) {
 		t.Fatal(err)
 	}
 }
+
+func (i *installation) log() string { return "" }

@@ -18,7 +18,7 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 	for _, pod := range []string{"checkout-a", "checkout-b", "checkout-c"} {
 		w.enforce(pod)
 	}
-	i.start(redis.Addr)
+	m := i.start(redis.Addr)
 
 	w.limit("login", 5)
 	w.waitRow(hasPolicies("login"))
@@ -28,5 +28,5 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 	if got := p.Status.Enforcers.Summary; got != "3/3" {
 		t.Errorf("summary %q, want 3/3", got)
 	}
-	t.Logf("%+v", p.Status)
+	t.Logf("%+v\n%s", p.Status, m.logged())
 }
