@@ -201,7 +201,6 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 			"--leader-election-namespace=" + i.namespace,
 			"--metrics-bind-address=" + m.metrics,
 			"--health-probe-bind-address=" + m.probes,
-			"--zap-log-level=debug",
 		}, args...),
 		Dir: i.t.TempDir(),
 		Log: m.log,
@@ -218,7 +217,9 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 	return m
 }
 
-func (m *manager) ready(ctx context.Context) error { return get(ctx, "http://"+m.probes+"/readyz", nil) }
+func (m *manager) ready(ctx context.Context) error {
+	return get(ctx, "http://"+m.probes+"/readyz", nil)
+}
 
 // metric reads one series, such as `weir_controller_table_writes_total{kind="row"}`.
 func (m *manager) metric(series string) float64 {
@@ -291,5 +292,3 @@ func eventually(t *testing.T, condition func(context.Context) error) {
 		t.Fatal(err)
 	}
 }
-
-func (i *installation) log() string { return "" }
