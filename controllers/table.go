@@ -8,44 +8,16 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
-// Published is what the table holds for one workload.
-type Published struct {
-	// Row is the encoded row, nil when there is none.
-	Row []byte
-	// Replicas is nil when there is none.
-	Replicas *policy.Replicas
-	// Members are the live enforcers; MembersVersion grows whenever one joins or leaves.
-	Members        []policy.Report
-	MembersVersion int64
-}
-
-// Refusal is why the table did not take a write. It is a value: the caller branches on it.
-type Refusal string
-
-const (
-	// Accepted is no refusal.
-	Accepted Refusal = ""
-	// RefusedOwner: the table belongs to another installation.
-	RefusedOwner Refusal = "owner"
-	// RefusedRevision: the table holds a higher revision, or the same one with another body.
-	RefusedRevision Refusal = "revision"
-	// RefusedVersion: the table holds a row of a newer version of the encoding.
-	RefusedVersion Refusal = "version"
-	// RefusedStale: the row was compiled from an older list of policies, or takes a policy back to an older
-	// generation.
-	RefusedStale Refusal = "stale"
-)
-
 // Table is what the reconciler needs of the policy table. Every write is fenced: see docs/architecture.md.
 type Table interface {
 	// Claim makes this installation the owner, or refreshes it. It returns the owner: another installation's when that
 	// one was seen within five minutes.
 	Claim(ctx context.Context, epoch string) (owner string, err error)
-	Read(ctx context.Context, w policy.Workload) (Published, error)
+	Read(ctx context.Context, w policy.Workload) (policy.Published, error)
 	// Publish writes a row, with the workload entered in the set of workloads before it, and tells the enforcers.
 	// A row without rules expires after 24 h.
-	Publish(ctx context.Context, w policy.Workload, row policy.Row) (Refusal, error)
-	PublishReplicas(ctx context.Context, w policy.Workload, epoch string, replicas policy.Replicas) (Refusal, error)
+	Publish(ctx context.Context, w policy.Workload, row policy.Row) (policy.Refusal, error)
+	PublishReplicas(ctx context.Context, w policy.Workload, epoch string, replicas policy.Replicas) (policy.Refusal, error)
 	// Workloads lists the workloads of this table that have or had a row.
 	Workloads(ctx context.Context) ([]policy.Workload, error)
 	// Forget drops a workload whose tombstone has expired from the set.

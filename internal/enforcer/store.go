@@ -20,37 +20,43 @@ type Counter struct {
 	// ID is policy.RowLimit.ID.
 	ID    string
 	Limit algorithm.Limit
+	// Cost of one request, at least 1. It stands with the counter because rules that apply to the same request may
+	// read their costs from different attributes.
+	Cost int64
 }
 
-// Entry is a take by N equal callers: all of them want Cost from the same counters.
+// Entry is a take by N equal callers: each of them wants every counter's Cost.
 type Entry struct {
 	// Counters holds the enforced counters first; they are charged all or none. Those behind Enforced belong to
-	// shadow rules, which end at the indices that Shadow lists: Counters[Enforced:Shadow[0]] is the first.
+	// shadow rules, which end at the indices that Shadow lists: Counters[Enforced:Shadow[0]] is the first. An entry
+	// may have no enforced counters: then all N are granted.
 	Counters []Counter
 	Enforced int
 	Shadow   []int
-	// Cost of each caller, 0 for a peek: nothing is charged.
-	Cost int64
-	N    int64
+	// N is the number of callers, 0 for a peek: nothing is charged, and the results say what one caller would meet.
+	N int64
 }
 
 // Answer is what the store said to an Entry. Granted of its N callers are admitted, first come first served. Results
-// has one item for each of the entry's counters, as it stands after the charges; for an enforced counter Allowed says
-// whether one more caller of that Cost would be admitted by it.
+// has one item for each of the entry's counters, as it stands after the charges; Allowed says whether one more caller
+// would be admitted by it, and RetryAfter when.
 //
 // Caller i < Granted has Remaining + (Granted-1-i)*Cost left; the others Remaining and the longest RetryAfter.
 type Answer struct {
 	Granted int64
+	// Shadow has one item for each of the entry's shadow rules: how many of the Granted callers it charged, which are
+	// the first ones. The rest of them it would have denied.
+	Shadow  []int64
 	Results []algorithm.Result
 	// Err is set when this entry could not be answered although the batch was: a slot of a cluster that failed.
 	Err error
 }
 
-// Refund gives back what was charged to counters for a caller who got nothing for it. Taken is the store's time of the
+// Refund gives back the Cost of each counter for N callers who got nothing for it. Taken is the store's time of the
 // charge in µs: only what still weighs is given back.
 type Refund struct {
 	Counters []Counter
-	Cost     int64
+	N        int64
 	Taken    int64
 }
 
@@ -64,6 +70,39 @@ type Store interface {
 	// Reset forgets counters: their identities are full again.
 	Reset(ctx context.Context, counters []Counter) error
 }
+
+// StoreError is a failure of a store whose kind is known. Stores return it, wrapped or not; any other error counts as
+// ReasonOther, a deadline as ReasonTimeout.
+type StoreError struct {
+	Reason Reason
+	Err    error
+}
+
+func (e *StoreError) Error() string { return string(e.Reason) + ": " + e.Err.Error() }
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// Reason is the kind of a store's failure, as metrics name it.
+type Reason string
+
+const (
+	ReasonRefused   Reason = "refused"   // nobody listens, or the host is unreachable
+	ReasonReset     Reason = "reset"     // the connection ended before the answer came
+	ReasonTimeout   Reason = "timeout"   // no answer in time
+	ReasonDNS       Reason = "dns"       // the name does not resolve
+	ReasonTLS       Reason = "tls"       // the certificate or the handshake
+	ReasonAuth      Reason = "auth"      // credentials or permissions: NOAUTH, WRONGPASS, NOPERM
+	ReasonReadOnly  Reason = "readonly"  // a replica answered
+	ReasonLoading   Reason = "loading"   // the server is not ready: LOADING, MASTERDOWN, BUSY
+	ReasonMoved     Reason = "moved"     // MOVED, ASK, TRYAGAIN, CLUSTERDOWN
+	ReasonCrossSlot Reason = "crossslot" // keys of more than one slot in one script
+	ReasonMemory    Reason = "memory"    // OOM: the server takes no writes
+	ReasonNoScript  Reason = "noscript"  // the script is not there, even after it was loaded
+	ReasonScript    Reason = "script"    // the script failed
+	ReasonReply     Reason = "reply"     // an answer of the wrong shape, or none
+	ReasonState     Reason = "state"     // a counter of a newer format
+	ReasonClients   Reason = "clients"   // no connection to be had: the server's limit or the pool's
+	ReasonOther     Reason = "other"
+)
 
 // TableState is one read of what the controller published for this workload.
 type TableState struct {

@@ -1,0 +1,85 @@
+package algorithm
+
+// SlidingWindowLog: every charge is remembered for one Window, and they add up to
+// at most Requests. A charge aged exactly Window no longer counts.
+//
+// At worst it admits Requests in any time of one Window: for 60 in 60 s, 60 at
+// 59 s and nothing until 119 s. It is the only one of the four that never admits
+// more, and the only one whose state grows: one entry for each admitted request
+// (16 bytes here), which is why its Requests are bounded by MaxLogEntries.
+//
+// Source: folklore; N. Mahdi, "An alternative approach to rate limiting", Figma,
+// 2017, compares it with the sliding counter.
+
+// ageLog drops the entries that no longer count at t. A log dated after t has been
+// overtaken by a clock that was set back: what counted at its own date becomes one
+// entry at t.
+func (l Limit) ageLog(s State, t int64) State {
+	dated := l.dated(s)
+	used, entries := s.Used, s.Log
+	for len(entries) > 0 && max(dated, t)-entries[0].At >= l.Window {
+		used -= entries[0].Cost
+		entries = entries[1:]
+	}
+	switch {
+	case used == 0:
+		return State{}
+	case dated > t:
+		return State{Used: used, Log: []LogEntry{{At: t, Cost: used}}}
+	default:
+		return State{Used: used, Log: entries}
+	}
+}
+
+// waitLog: the oldest entries have to go until the cost fits.
+func (l Limit) waitLog(aged State, t, cost int64) int64 {
+	over := aged.Used + cost - l.Requests
+	for _, entry := range aged.Log {
+		if over -= entry.Cost; over <= 0 {
+			return entry.At + l.Window - t
+		}
+	}
+	return 0 // not reached: the cost fits beside no entry at all
+}
+
+func (l Limit) resetLog(aged State, t int64) int64 {
+	if len(aged.Log) == 0 {
+		return 0
+	}
+	return aged.Log[len(aged.Log)-1].At + l.Window - t
+}
+
+// addLog appends an entry, or adds to the newest one if that has the same time or
+// the log is full. Only charges that were not asked for find a full log; moving
+// the newest entry to their time makes it count for longer, never for less.
+func (l Limit) addLog(aged State, t, cost int64) State {
+	cost = min(cost, MaxDebit-aged.Used)
+	if cost == 0 {
+		return aged
+	}
+	entry := LogEntry{At: t, Cost: cost}
+	entries := aged.Log
+	if n := len(entries); n > 0 && (entries[n-1].At == t || n >= MaxLogEntries) {
+		entry.Cost += entries[n-1].Cost
+		entries = entries[: n-1 : n-1] // append then copies, and the given state keeps its entry
+	}
+	return State{Used: aged.Used + cost, Log: append(entries, entry)}
+}
+
+// refundLog gives back to the entry of that time.
+func (l Limit) refundLog(s State, now, taken, cost int64) State {
+	for i, entry := range s.Log {
+		if entry.At != taken {
+			continue
+		}
+		cost = min(cost, entry.Cost)
+		entries := append([]LogEntry(nil), s.Log[:i]...)
+		if entry.Cost > cost {
+			entries = append(entries, LogEntry{At: entry.At, Cost: entry.Cost - cost})
+		}
+		s = State{Used: s.Used - cost, Log: append(entries, s.Log[i+1:]...)}
+		break
+	}
+	aged, _ := l.age(s, now)
+	return aged
+}

@@ -1,0 +1,132 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+)
+
+// reasonOfCode says what an error reply of the server means, by its first word.
+var reasonOfCode = map[string]enforcer.Reason{
+	"NOAUTH":      enforcer.ReasonAuth,
+	"WRONGPASS":   enforcer.ReasonAuth,
+	"NOPERM":      enforcer.ReasonAuth,
+	"DENIED":      enforcer.ReasonAuth, // protected mode
+	"READONLY":    enforcer.ReasonReadOnly,
+	"NOREPLICAS":  enforcer.ReasonReadOnly, // min-replicas-to-write
+	"MISCONF":     enforcer.ReasonReadOnly, // the last save failed
+	"LOADING":     enforcer.ReasonLoading,
+	"MASTERDOWN":  enforcer.ReasonLoading,
+	"BUSY":        enforcer.ReasonLoading,
+	"MOVED":       enforcer.ReasonMoved,
+	"ASK":         enforcer.ReasonMoved,
+	"TRYAGAIN":    enforcer.ReasonMoved,
+	"CLUSTERDOWN": enforcer.ReasonMoved,
+	"CROSSSLOT":   enforcer.ReasonCrossSlot,
+	"OOM":         enforcer.ReasonMemory,
+	"NOSCRIPT":    enforcer.ReasonNoScript,
+	"WRONGTYPE":   enforcer.ReasonState,
+}
+
+// classify wraps an error with its reason, unless it has one.
+func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *enforcer.StoreError
+	if errors.As(err, &known) {
+		return err
+	}
+	return &enforcer.StoreError{Reason: Reason(err), Err: err}
+}
+
+// Reason tells the kind of a failure. A caller that hung up is ReasonOther: that is no verdict on Redis.
+func Reason(err error) enforcer.Reason {
+	var known *enforcer.StoreError
+	var reply redis.Error
+	switch {
+	case errors.As(err, &known):
+		return known.Reason
+	case errors.Is(err, context.Canceled):
+		return enforcer.ReasonOther
+	case errors.Is(err, errState):
+		return enforcer.ReasonState
+	case errors.Is(err, errReply), errors.Is(err, redis.Nil):
+		return enforcer.ReasonReply
+	case errors.As(err, &reply):
+		return reasonOfReply(reply.Error())
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return enforcer.ReasonClients
+	}
+	return reasonOfNetwork(err)
+}
+
+func reasonOfReply(text string) enforcer.Reason {
+	code, _, _ := strings.Cut(text, " ")
+	if reason, ok := reasonOfCode[code]; ok {
+		return reason
+	}
+	// Before 7.0 a script's error is "ERR Error running script (call to f_…): @user_script:7: -OOM command not …".
+	if _, inner, ok := strings.Cut(text, ": -"); ok {
+		code, _, _ := strings.Cut(inner, " ")
+		if reason, ok := reasonOfCode[code]; ok {
+			return reason
+		}
+	}
+	switch {
+	case strings.Contains(text, "max number of clients"):
+		return enforcer.ReasonClients
+	case strings.Contains(text, "can't run this command"), strings.Contains(text, "ACL failure"),
+		strings.Contains(text, "No permissions"):
+		return enforcer.ReasonAuth
+	case strings.Contains(text, "script"):
+		return enforcer.ReasonScript
+	case strings.HasPrefix(text, "ERR Protocol error"):
+		return enforcer.ReasonReply
+	}
+	return enforcer.ReasonOther
+}
+
+func reasonOfNetwork(err error) enforcer.Reason {
+	var (
+		dns         *net.DNSError
+		certificate *tls.CertificateVerificationError
+		alert       tls.AlertError
+		record      tls.RecordHeaderError
+		authority   x509.UnknownAuthorityError
+		hostname    x509.HostnameError
+		invalid     x509.CertificateInvalidError
+		network     net.Error
+	)
+	switch {
+	case errors.As(err, &dns):
+		return enforcer.ReasonDNS
+	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record), errors.As(err, &authority),
+		errors.As(err, &hostname), errors.As(err, &invalid):
+		return enforcer.ReasonTLS
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH),
+		errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENOENT):
+		return enforcer.ReasonRefused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed), errors.Is(err, redis.ErrClosed):
+		return enforcer.ReasonReset
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &network) && network.Timeout():
+		return enforcer.ReasonTimeout
+	}
+	// go-redis reads what is not RESP as an error of its own without a type.
+	if strings.HasPrefix(err.Error(), "redis: ") {
+		return enforcer.ReasonReply
+	}
+	return enforcer.ReasonOther
+}

@@ -1,0 +1,130 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
+)
+
+// Bounds of what the scripts can compute with. Compile admits nothing outside of them.
+const (
+	maxRequests = 1_000_000_000
+	maxWindow   = 31 * 24 * 3600 * 1_000_000 // µs
+	maxCost     = 1 << 31                    // above every capacity, so it stands for all costs above it
+	maxCallers  = 1<<32 - 2
+	maxKeys     = 1<<16 - 1
+)
+
+const (
+	timeBytes    = 7
+	answerBytes  = 1 + 4             // failed, granted
+	shadowBytes  = 4                 // granted
+	counterBytes = 1 + 4 + 7 + 7 + 6 // flags, remaining, retry after, reset after, ahead
+	notAnswered  = 1<<32 - 1
+
+	flagAllowed     = 1
+	flagSatisfiable = 2
+)
+
+var (
+	// errState is the error of an entry that touches a counter whose state this version does not understand: a newer
+	// format, or a key of somebody else. It is a failure of the store, never a fresh budget.
+	errState = errors.New("counter holds a state that is not understood")
+	errReply = errors.New("reply is not one of this script")
+	errLimit = errors.New("limit is out of bounds")
+)
+
+// capacity is the highest cost that a limit admits at once.
+func capacity(l algorithm.Limit) int64 {
+	if l.Algorithm == algorithm.TokenBucket && l.Burst > 0 && l.Requests > 0 {
+		return l.Burst
+	}
+	return l.Requests
+}
+
+func validLimit(l algorithm.Limit) bool {
+	return l.Algorithm <= algorithm.SlidingWindowLog && l.Requests >= 0 && l.Requests <= maxRequests &&
+		l.Window > 0 && l.Window <= maxWindow && l.Burst >= 0 && l.Burst <= maxRequests
+}
+
+func clamp(v, low, high int64) int64 { return min(max(v, low), high) }
+
+// appendLimit appends a limit and the index of its key as the scripts read them.
+func appendLimit(b []byte, key uint16, l algorithm.Limit) []byte {
+	b = append(b, byte(l.Algorithm))
+	b = binary.BigEndian.AppendUint16(b, key)
+	b = binary.BigEndian.AppendUint32(b, uint32(l.Requests))
+	b = appendUint48(b, l.Window)
+	return binary.BigEndian.AppendUint32(b, uint32(capacity(l)))
+}
+
+func appendUint48(b []byte, v int64) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(v>>32))
+	return binary.BigEndian.AppendUint32(b, uint32(v))
+}
+
+// reader takes integers off the front of a reply whose length was checked.
+type reader struct{ rest string }
+
+func (r *reader) uint(bytes int) int64 {
+	var v int64
+	for _, b := range []byte(r.rest[:bytes]) {
+		v = v<<8 | int64(b)
+	}
+	r.rest = r.rest[bytes:]
+	return v
+}
+
+// replyBytes is the length of the reply to entries.
+func replyBytes(entries []enforcer.Entry) int {
+	n := timeBytes
+	for i := range entries {
+		n += answerBytes + shadowBytes*len(entries[i].Shadow) + counterBytes*len(entries[i].Counters)
+	}
+	return n
+}
+
+// decodeTake reads the reply to entries into answers and returns the store's time.
+func decodeTake(reply string, entries []enforcer.Entry, answers []enforcer.Answer) (now int64, err error) {
+	if len(reply) != replyBytes(entries) {
+		return 0, fmt.Errorf("%w: %d bytes, want %d", errReply, len(reply), replyBytes(entries))
+	}
+	r := reader{reply}
+	now = r.uint(timeBytes)
+	for i := range entries {
+		decodeAnswer(&r, &entries[i], &answers[i], now)
+	}
+	return now, nil
+}
+
+func decodeAnswer(r *reader, entry *enforcer.Entry, answer *enforcer.Answer, now int64) {
+	answer.Err = nil
+	failed := r.uint(1) != 0
+	answer.Granted = r.uint(4)
+	answer.Shadow = answer.Shadow[:0]
+	for range entry.Shadow {
+		granted := r.uint(shadowBytes)
+		if granted == notAnswered {
+			granted = -1
+		}
+		answer.Shadow = append(answer.Shadow, granted)
+	}
+	answer.Results = answer.Results[:0]
+	for range entry.Counters {
+		flags := r.uint(1)
+		answer.Results = append(answer.Results, algorithm.Result{
+			Allowed:     flags&flagAllowed != 0,
+			Satisfiable: flags&flagSatisfiable != 0,
+			Remaining:   r.uint(4),
+			RetryAfter:  r.uint(7),
+			ResetAfter:  r.uint(7),
+			At:          now + r.uint(6),
+		})
+	}
+	if failed {
+		answer.Granted, answer.Err = 0, classify(errState)
+	}
+}
