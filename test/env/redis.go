@@ -55,14 +55,14 @@ func startRedis(t testing.TB, port int, options RedisOptions, args ...string) *R
 	lines := []string{
 		"bind 127.0.0.1",
 		"port " + strconv.Itoa(port),
-		"dir " + s.dir,
+		"dir " + strconv.Quote(s.dir),
 		`save ""`,
 		"appendonly no",
 		"daemonize no",
 	}
 	if options.ACL != "" {
 		file := s.write("users.acl", options.ACL)
-		lines = append(lines, "aclfile "+file)
+		lines = append(lines, "aclfile "+strconv.Quote(file))
 	}
 	lines = append(lines, options.Config...)
 	config := s.write("redis.conf", strings.Join(lines, "\n")+"\n")

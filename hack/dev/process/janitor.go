@@ -29,9 +29,9 @@ while read -r verb value; do
 $value" ;;
   esac
 done
-for g in $groups; do kill -KILL -- "-$g"; done
+for g in $groups; do kill -KILL "-$g"; done
 for g in $groups; do
-  n=0; while [ $n -lt 20 ] && kill -0 -- "-$g"; do n=$((n+1)); sleep 0.1; done
+  n=0; while [ $n -lt 20 ] && kill -0 "-$g"; do n=$((n+1)); sleep 0.1; done
 done
 printf '%s' "$dirs" | while read -r dir || [ -n "$dir" ]; do [ -n "$dir" ] && rm -rf -- "$dir"; done
 `

@@ -91,6 +91,16 @@ func (p *Process) Identity() Identity { return p.identity }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
+// Err is how the process ended: nil for exit code 0, and nil as long as it runs.
+func (p *Process) Err() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
+}
+
 // Signal sends a signal to the process alone. It is an error if the process has ended.
 func (p *Process) Signal(signal syscall.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil {
