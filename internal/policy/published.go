@@ -6,6 +6,9 @@ type Published struct {
 	Row []byte
 	// Replicas is nil when there is none.
 	Replicas *Replicas
+	// Epoch is the highest that wrote a row or a count for this workload, empty when none did. A leader whose own is
+	// lower is refused: to go on it needs one above this and above those in Row and Members.
+	Epoch string
 	// Members are the live enforcers; MembersVersion grows whenever one joins or leaves.
 	Members        []Report
 	MembersVersion int64

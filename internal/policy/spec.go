@@ -159,7 +159,9 @@ const (
 
 // Limit is what the user wrote of one limit: a number of requests in a window.
 type Limit struct {
-	Requests  int64     `json:"requests"`            // 0 denies everything
+	// Requests is how many are admitted in a window; 0 denies everything. Nil is refused: a number that was forgotten
+	// must not deny everything.
+	Requests  *int64    `json:"requests"`
 	Window    string    `json:"window"`              // a GEP-2257 duration, kept byte for byte
 	Algorithm Algorithm `json:"algorithm,omitempty"` // default TokenBucket
 	Burst     *int64    `json:"burst,omitempty"`     // TokenBucket only; default Requests
@@ -188,4 +190,10 @@ type Cost struct {
 // LocalShare tunes what a replica admits on its own while the store is away.
 type LocalShare struct {
 	Rounding Rounding `json:"rounding,omitempty"` // default NeverZero
+}
+
+// Workload is what the policy targets.
+func (p Policy) Workload() Workload {
+	t := p.Spec.TargetRef
+	return Workload{Namespace: p.Metadata.Namespace, Group: t.Group, Kind: t.Kind, Name: t.Name}
 }

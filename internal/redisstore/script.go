@@ -16,7 +16,13 @@ import (
 var sources embed.FS
 
 var (
-	takeScript = loadScript("pack", "counters", "take")
+	takeScript      = loadScript("pack", "counters", "take")
+	heartbeatScript = loadScript("members", "heartbeat")
+	leaveScript     = loadScript("members", "leave")
+	observeScript   = loadScript("members", "observe")
+	claimScript     = loadScript("claim")
+	publishScript   = loadScript("fence", "publish")
+	replicasScript  = loadScript("fence", "replicas")
 )
 
 // script is a Lua script and its name at the server.

@@ -55,7 +55,7 @@ local function read(first, last)
     if to > last then
       to = last
     end
-    local got = redis.call('MGET', _G.unpack(KEYS, from, to))
+    local got = redis.call('MGET', spread(KEYS, from, to))
     local absent = {}
     for i = 1, to - from + 1 do
       values[from + i - 1] = got[i]
@@ -63,7 +63,7 @@ local function read(first, last)
         absent[#absent + 1] = KEYS[from + i - 1]
       end
     end
-    if #absent > 0 and redis.call('EXISTS', _G.unpack(absent)) > 0 then
+    if #absent > 0 and redis.call('EXISTS', spread(absent)) > 0 then
       for i = from, to do
         if not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then
           values[i] = 'a key of another type'

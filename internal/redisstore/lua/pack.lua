@@ -1,5 +1,6 @@
 -- Fixed-width big-endian integers in binary strings, as the struct library of Redis packs them. A server without that
 -- library gets the few formats that are used here.
+local spread = unpack
 local library = rawget(_G, 'struct')
 local pack = library and library.pack or function(format, ...)
   local values, i, out = {...}, 0, {}
@@ -27,5 +28,5 @@ local unpack = library and library.unpack or function(format, data, position)
     values[#values + 1] = value
   end
   values[#values + 1] = position
-  return _G.unpack(values)
+  return spread(values)
 end

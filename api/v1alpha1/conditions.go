@@ -1,0 +1,167 @@
+package v1alpha1
+
+// ConditionType names a condition of a RateLimitPolicy.
+type ConditionType string
+
+// ConditionReason names why a condition has its status. Each condition lists the reasons that it may carry.
+type ConditionReason string
+
+const (
+	// ConditionAccepted says whether the policy is part of what the workload enforces. True is good.
+	//
+	// Reasons when True:
+	//
+	// * "Accepted"
+	//
+	// Reasons when False:
+	//
+	// * "Invalid"
+	// * "TargetNotFound"
+	// * "TooManyRules"
+	// * "RowTooLarge"
+	ConditionAccepted ConditionType = "Accepted"
+
+	// ReasonAccepted: the policy is valid and its target exists.
+	ReasonAccepted ConditionReason = "Accepted"
+
+	// ReasonInvalid: the spec breaks a rule of the schema that the API server did not see, for example because the
+	// policy is older than the schema. The message names the field. It needs an edit.
+	ReasonInvalid ConditionReason = "Invalid"
+
+	// ReasonTargetNotFound: the target does not exist. The policy is written to the table nevertheless, so that the
+	// first pod of the target finds it; it is accepted when the target appears.
+	ReasonTargetNotFound ConditionReason = "TargetNotFound"
+
+	// ReasonTooManyRules: with this policy the workload would have more than 64 rules; older policies go first. It needs
+	// an edit of this policy or of another one.
+	ReasonTooManyRules ConditionReason = "TooManyRules"
+
+	// ReasonRowTooLarge: with this policy the workload's row would be larger than 512 KiB; older policies go first. It
+	// needs an edit of this policy or of another one.
+	ReasonRowTooLarge ConditionReason = "RowTooLarge"
+)
+
+const (
+	// ConditionProgrammed says whether this generation was written to the policy table. True is good. An outage of the
+	// store does not take it back.
+	//
+	// Reasons when True:
+	//
+	// * "Programmed"
+	//
+	// Reasons when False:
+	//
+	// * "NotAccepted"
+	// * "TableOwnedElsewhere"
+	// * "NewerTable"
+	//
+	// Reasons when Unknown:
+	//
+	// * "Pending"
+	// * "StoreUnreachable"
+	// * "NoTable"
+	ConditionProgrammed ConditionType = "Programmed"
+
+	// ReasonProgrammed: this generation is in the workload's row.
+	ReasonProgrammed ConditionReason = "Programmed"
+
+	// ReasonNotAccepted: a policy that is not accepted is not written; see the condition Accepted.
+	ReasonNotAccepted ConditionReason = "NotAccepted"
+
+	// ReasonTableOwnedElsewhere: another installation owns the table and was seen within five minutes. Give one of them
+	// a table of its own.
+	ReasonTableOwnedElsewhere ConditionReason = "TableOwnedElsewhere"
+
+	// ReasonNewerTable: a newer version of the controller wrote the workload's row in a form that this one does not know.
+	ReasonNewerTable ConditionReason = "NewerTable"
+
+	// ReasonPending: the write is on its way.
+	ReasonPending ConditionReason = "Pending"
+)
+
+const (
+	// ConditionEnforced says whether the pods enforce this generation. True is good.
+	//
+	// Reasons when True:
+	//
+	// * "Enforced"
+	//
+	// Reasons when False:
+	//
+	// * "ReplicasNotReporting"
+	// * "ReplicasBehind"
+	// * "EnforcerTooOld"
+	//
+	// Reasons when Unknown:
+	//
+	// * "NoReplicas"
+	// * "NoTable"
+	// * "StoreUnreachable"
+	// * "NotAccepted"
+	// * "Pending"
+	ConditionEnforced ConditionType = "Enforced"
+
+	// ReasonEnforced: at least as many pods as have been ready for 15 s run this generation.
+	ReasonEnforced ConditionReason = "Enforced"
+
+	// ReasonReplicasNotReporting: pods that have been ready for 15 s do not report. Up to three are named. The library
+	// is not in them, or it uses another store, table, namespace or workload.
+	ReasonReplicasNotReporting ConditionReason = "ReplicasNotReporting"
+
+	// ReasonReplicasBehind: pods report an older generation for more than 15 s. Up to three are named.
+	ReasonReplicasBehind ConditionReason = "ReplicasBehind"
+
+	// ReasonEnforcerTooOld: the library in some pods is too old for a rule of this policy and skips it. Up to three are
+	// named.
+	ReasonEnforcerTooOld ConditionReason = "EnforcerTooOld"
+
+	// ReasonNoReplicas: the workload has no ready pods, or they have just started.
+	ReasonNoReplicas ConditionReason = "NoReplicas"
+
+	// ReasonNoTable: the controller runs without a store, so pods cannot report.
+	ReasonNoTable ConditionReason = "NoTable"
+
+	// ReasonStoreUnreachable: the store does not answer the controller, so nothing is known of the pods.
+	ReasonStoreUnreachable ConditionReason = "StoreUnreachable"
+)
+
+const (
+	// ConditionReady is True when the policy is accepted and programmed and no pod is known not to enforce it. True is
+	// good.
+	//
+	// Reasons when True:
+	//
+	// * "Ready"
+	//
+	// Reasons when False or Unknown: the reason of the condition that stands in the way, of Accepted, Programmed and
+	// Enforced in this order.
+	ConditionReady ConditionType = "Ready"
+
+	// ReasonReady: nothing stands in the way.
+	ReasonReady ConditionReason = "Ready"
+)
+
+const (
+	// ConditionReconciling is present, and True, only while the controller or the pods are on their way to the newest
+	// generation. Absent is good.
+	//
+	// Reasons when True:
+	//
+	// * "Progressing"
+	ConditionReconciling ConditionType = "Reconciling"
+
+	// ReasonProgressing: work is going on; nobody needs to do anything.
+	ReasonProgressing ConditionReason = "Progressing"
+)
+
+const (
+	// ConditionStalled is present, and True, only while the policy cannot make progress without an edit by the user.
+	// Absent is good.
+	//
+	// Reasons when True:
+	//
+	// * "Invalid"
+	// * "TooManyRules"
+	// * "RowTooLarge"
+	ConditionStalled ConditionType = "Stalled"
+)

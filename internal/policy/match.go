@@ -1,0 +1,267 @@
+package policy
+
+import (
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// Request is what matching reads of a request.
+type Request struct {
+	Method string
+	// Host is where a rule finds the header Host, which Go keeps out of Header.
+	Host string
+	// Route is the template that the router matched, in ServeMux form; a method and a host in front are ignored.
+	// Empty means that it is not known: then rules compare their templates with Path. NoRoute means that the router
+	// has none for this request.
+	Route string
+	// Path is the escaped path as it was sent, "/users/a%2Fb". Empty means that only the Route is known.
+	Path string
+	// Header is keyed by canonical names, as http.Header is.
+	Header http.Header
+}
+
+// Matcher finds the rules of a row that apply to a request. It does not change, and any number of goroutines may use
+// it at once.
+type Matcher struct {
+	policies []policyMatcher
+	rules    []ruleMatcher
+}
+
+type policyMatcher struct {
+	firstMatch bool
+	exempt     []matcher
+	end        int // of its rules; they start where the policy before ends
+}
+
+type ruleMatcher struct {
+	enforced bool
+	any      bool // no match: every request
+	match    []matcher
+}
+
+// matcher is a compiled Match or Exemption: all that is set must hold.
+type matcher struct {
+	methods []string
+	route   *template
+	prefix  *prefix
+	headers []HeaderMatch
+}
+
+// NewMatcher compiles the rules of a row; Walk.Next names them by their index in it.
+func NewMatcher(row Row) *Matcher {
+	m := &Matcher{rules: make([]ruleMatcher, 0, len(row.Rules))}
+	policies := make(map[string]RowPolicy, len(row.Policies))
+	for _, p := range row.Policies {
+		policies[p.Name] = p
+	}
+	for i, rule := range row.Rules {
+		if i == 0 || rule.Policy != row.Rules[i-1].Policy {
+			p := policies[rule.Policy]
+			compiled := policyMatcher{firstMatch: p.Evaluation == EvaluationFirstMatch}
+			for _, e := range p.Exempt {
+				compiled.exempt = append(compiled.exempt, compileMatch(Match{
+					Methods: e.Methods, Route: e.Route, PathPrefix: e.PathPrefix,
+				}))
+			}
+			m.policies = append(m.policies, compiled)
+		}
+		r := ruleMatcher{enforced: rule.Mode != ModeShadow, any: len(rule.Match) == 0}
+		for _, alternative := range rule.Match {
+			r.match = append(r.match, compileMatch(alternative))
+		}
+		m.rules = append(m.rules, r)
+		m.policies[len(m.policies)-1].end = i + 1
+	}
+	return m
+}
+
+func compileMatch(match Match) matcher {
+	m := matcher{methods: slices.Clone(match.Methods)}
+	if match.Route != "" {
+		t := parseTemplate(match.Route)
+		m.route = &t
+	}
+	if match.PathPrefix != "" {
+		p := parsePrefix(match.PathPrefix)
+		m.prefix = &p
+	}
+	for _, h := range match.Headers {
+		m.headers = append(m.headers, HeaderMatch{Name: textproto.CanonicalMIMEHeaderKey(h.Name), Value: h.Value})
+	}
+	return m
+}
+
+// Walk is one pass over the rules that apply to one request, policy by policy and in their order. It is a value on
+// its caller's stack, so that a decision allocates nothing for it.
+type Walk struct {
+	m       *Matcher
+	request *Request
+	path    string
+	clean   bool // the path was clean as it was sent
+	final   bool // the route is known, and no router behind has another word
+
+	policy  int
+	rule    int // the next to look at
+	matched *template
+	exempt  bool
+}
+
+// Walk starts a pass.
+func (m *Matcher) Walk(r *Request) Walk {
+	w := Walk{m: m, request: r, final: r.Route != "" && (r.Path == "" || finalRoute(r.Route))}
+	path := r.Path
+	if path == "" {
+		path = stripMethodAndHost(r.Route)
+	}
+	w.path, w.clean = cleanPath(path)
+	w.enter()
+	return w
+}
+
+// Next returns the index of the next rule that applies, or false when there is none. An enforced rule under FirstMatch
+// is the last of its policy, unless Pass is called before Next.
+func (w *Walk) Next() (rule int, ok bool) {
+	for w.policy < len(w.m.policies) {
+		p := &w.m.policies[w.policy]
+		for w.rule < p.end {
+			i := w.rule
+			w.rule++
+			if !w.applies(&w.m.rules[i]) {
+				continue
+			}
+			if p.firstMatch && w.m.rules[i].enforced {
+				w.leave()
+			}
+			return i, true
+		}
+		w.leave()
+	}
+	return 0, false
+}
+
+// Pass says that the rule which Next returned last does not count for this request, so that under FirstMatch the rules
+// behind it are still asked.
+func (w *Walk) Pass(rule int) {
+	w.policy, w.rule = w.policyOf(rule), rule+1
+}
+
+// Exempt says, when the walk is over, that some policy exempted the request.
+func (w *Walk) Exempt() bool { return w.exempt }
+
+// AppendRoute appends the route of the request, with the names of parameters removed, as rules with the key part
+// request: Route count by it. Where the router gave none, it is the template by which the rule that Next returned
+// last matched; without one it is empty, so that all such requests share what the rule allows.
+func (w *Walk) AppendRoute(b []byte) []byte {
+	if !w.final && w.matched != nil {
+		return append(b, w.matched.canonical...)
+	}
+	return appendCanonical(b, w.request.Route)
+}
+
+// leave goes on to the next policy, enter passes over policies that exempt the request.
+func (w *Walk) leave() {
+	w.rule = w.m.policies[w.policy].end
+	w.policy++
+	w.enter()
+}
+
+func (w *Walk) enter() {
+	for w.policy < len(w.m.policies) && w.exempts(&w.m.policies[w.policy]) {
+		w.exempt = true
+		w.rule = w.m.policies[w.policy].end
+		w.policy++
+	}
+}
+
+func (w *Walk) policyOf(rule int) int {
+	for i := range w.m.policies {
+		if rule < w.m.policies[i].end {
+			return i
+		}
+	}
+	return len(w.m.policies)
+}
+
+func (w *Walk) applies(r *ruleMatcher) bool {
+	w.matched = nil
+	if r.any {
+		return true
+	}
+	for i := range r.match {
+		if m := &r.match[i]; w.holds(m) {
+			w.matched = m.route
+			return true
+		}
+	}
+	return false
+}
+
+func (w *Walk) holds(m *matcher) bool {
+	if len(m.methods) > 0 && !holdsMethod(m.methods, w.request.Method) {
+		return false
+	}
+	if m.route != nil && !w.holdsRoute(m.route) {
+		return false
+	}
+	if m.prefix != nil && !m.prefix.holds(w.path) {
+		return false
+	}
+	for i := range m.headers {
+		if !w.holdsHeader(&m.headers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *Walk) holdsRoute(t *template) bool {
+	if w.request.Route != "" && t.equals(w.request.Route) {
+		return true
+	}
+	return !w.final && t.serves(w.path, false)
+}
+
+// exempts is stricter than holds: a path that is not clean could be exempt in our reading of it and something else in
+// the router's, so it is exempt only by a route that the router itself gave.
+func (w *Walk) exempts(p *policyMatcher) bool {
+	for i := range p.exempt {
+		m := &p.exempt[i]
+		if len(m.methods) > 0 && !holdsMethod(m.methods, w.request.Method) {
+			continue
+		}
+		if m.route != nil && !w.exemptsRoute(m.route) {
+			continue
+		}
+		if m.prefix != nil && (!w.clean || !m.prefix.holds(w.path)) {
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+func (w *Walk) exemptsRoute(t *template) bool {
+	if w.request.Route != "" && t.equals(w.request.Route) {
+		return true
+	}
+	return !w.final && w.clean && t.serves(w.path, true)
+}
+
+// holdsMethod reads GET as GET and HEAD, as routers do.
+func holdsMethod(methods []string, method string) bool {
+	for _, m := range methods {
+		if m == method || m == http.MethodGet && method == http.MethodHead {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *Walk) holdsHeader(h *HeaderMatch) bool {
+	if h.Name == "Host" {
+		return strings.EqualFold(w.request.Host, h.Value)
+	}
+	return slices.Contains(w.request.Header[h.Name], h.Value)
+}

@@ -1,0 +1,31 @@
+-- The fence of one workload says who wrote for it last: fields owner, term and epoch of the hash KEYS[1]. The term is
+-- the store's time at which an installation took the table, so that one which lost it in the meantime is known by its
+-- lower term. ARGV[1] owner, ARGV[2] term, ARGV[3] epoch of this write, ARGV[4] channel of the enforcers.
+local owner, term, epoch = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local fence = redis.call('HMGET', KEYS[1], 'owner', 'term', 'epoch')
+
+-- older says that decimal a is below decimal b, however long they are: longer wins, then bytes.
+local function older(a, b)
+  if #a ~= #b then
+    return #a < #b
+  end
+  return a < b
+end
+
+-- outranked says that another installation wrote, and took the table later than this one.
+local function outranked(writer)
+  return writer and writer ~= owner and term <= (tonumber(fence[2] or 0) or 0)
+end
+
+-- hold raises the fence to this write.
+local function hold()
+  redis.call('HSET', KEYS[1], 'owner', owner, 'term', ARGV[2], 'epoch', epoch)
+end
+
+-- get reads a key; one of another type is nothing.
+local function get(key)
+  local value = redis.pcall('GET', key)
+  if type(value) == 'string' then
+    return value
+  end
+end

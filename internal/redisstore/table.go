@@ -1,0 +1,213 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+const (
+	// ownerHolds is how long an owner of whom nothing is heard keeps the table.
+	ownerHolds = 5 * time.Minute
+	// tombstoneKeeps is how long a row without rules stays.
+	tombstoneKeeps = 24 * time.Hour
+)
+
+// Table is the policy table as the controller of one installation sees it. It is safe for concurrent use.
+type Table struct {
+	client       redis.UniversalClient
+	keys         keys
+	installation string
+	// term is the store's time at which this installation took the table; 0 before the first claim, and lower than
+	// every other installation's.
+	term atomic.Int64
+}
+
+// NewTable returns the table of an installation; an empty table means DefaultTable.
+func NewTable(client redis.UniversalClient, table, installation string) *Table {
+	return &Table{client: client, keys: newKeys(table), installation: installation}
+}
+
+// Claim makes this installation the owner, or refreshes it, and returns the owner.
+func (t *Table) Claim(ctx context.Context, epoch string) (string, error) {
+	cmd, err := claimScript.call(ctx, t.client, []string{t.keys.owner()},
+		t.installation, epoch, ownerHolds.Microseconds())
+	if err != nil {
+		return "", err
+	}
+	parts, ok := cmd.Val().([]any)
+	if !ok || len(parts) != 2 {
+		return "", classify(fmt.Errorf("%w: claim answers %T", errReply, cmd.Val()))
+	}
+	owner, ok := parts[0].(string)
+	if !ok || owner == "" {
+		return "", classify(fmt.Errorf("%w: owner is %T", errReply, parts[0]))
+	}
+	term, err := integer(parts[1])
+	if err != nil {
+		return "", classify(fmt.Errorf("claim: %w", err))
+	}
+	if owner == t.installation {
+		t.term.Store(term)
+	}
+	return owner, nil
+}
+
+// Read returns what the table holds for a workload. Members that were not heard in time are taken out.
+func (t *Table) Read(ctx context.Context, w policy.Workload) (policy.Published, error) {
+	keys := append(memberKeys(t.keys, w), t.keys.row(w), t.keys.replicas(w), t.keys.fence(w))
+	cmd, err := observeScript.call(ctx, t.client, keys)
+	if err != nil {
+		return policy.Published{}, err
+	}
+	published, err := decodePublished(cmd.Val())
+	if err != nil {
+		return policy.Published{}, fmt.Errorf("reading the table: %w", classify(err))
+	}
+	return published, nil
+}
+
+// decodePublished reads row, replicas, epoch, version of the members, and members with their reports. Replicas and
+// reports that cannot be decoded count as absent: the controller writes the one, and the enforcer the other, again.
+func decodePublished(reply any) (policy.Published, error) {
+	var p policy.Published
+	raw, ok := reply.([]any)
+	if !ok || len(raw) < 4 || len(raw)%2 != 0 {
+		return p, fmt.Errorf("%w: the table answers %T", errReply, reply)
+	}
+	parts := make([]string, len(raw))
+	for i, part := range raw {
+		if parts[i], ok = part.(string); !ok {
+			return p, fmt.Errorf("%w: part %d is %T", errReply, i, part)
+		}
+	}
+	if parts[0] != "" {
+		p.Row = []byte(parts[0])
+	}
+	if parts[1] != "" {
+		var replicas policy.Replicas
+		if err := json.Unmarshal([]byte(parts[1]), &replicas); err == nil {
+			p.Replicas = &replicas
+		}
+	}
+	p.Epoch = parts[2]
+	version, err := integer(parts[3])
+	if err != nil {
+		return p, fmt.Errorf("version of the members: %w", err)
+	}
+	p.MembersVersion = version
+	for i := 4; i < len(parts); i += 2 {
+		var report policy.Report
+		if err := json.Unmarshal([]byte(parts[i+1]), &report); err != nil {
+			continue
+		}
+		report.Member = parts[i]
+		p.Members = append(p.Members, report)
+	}
+	slices.SortFunc(p.Members, func(a, b policy.Report) int { return strings.Compare(a.Member, b.Member) })
+	return p, nil
+}
+
+// Publish writes a row, with the workload entered in the set of workloads before it, and tells the enforcers. A row
+// without rules expires after 24 h.
+//
+// A row is refused when it would take something back: the revision, the list of policies that it was compiled from, or
+// the generation of a policy. A row with an empty PolicyList is compared by its revision alone: that is how a leader
+// goes on after its API server was restored from a backup.
+func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) (policy.Refusal, error) {
+	body, err := json.Marshal(row)
+	if err != nil {
+		return "", fmt.Errorf("encoding the row of %s: %w", w, err)
+	}
+	if err := t.client.SAdd(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
+		return "", classify(fmt.Errorf("entering %s: %w", w, err))
+	}
+	var keep int64
+	if len(row.Rules) == 0 {
+		keep = tombstoneKeeps.Milliseconds()
+	}
+	cmd, err := publishScript.call(ctx, t.client, []string{t.keys.fence(w), t.keys.row(w), t.keys.replicas(w)},
+		row.Owner, t.term.Load(), row.Revision.Epoch, t.keys.changed(w), body, keep)
+	if err != nil {
+		return "", err
+	}
+	return refusal(cmd)
+}
+
+// PublishReplicas writes the live count of a workload and tells the enforcers.
+func (t *Table) PublishReplicas(
+	ctx context.Context, w policy.Workload, epoch string, replicas policy.Replicas,
+) (policy.Refusal, error) {
+	body, err := json.Marshal(replicas)
+	if err != nil {
+		return "", fmt.Errorf("encoding the replicas of %s: %w", w, err)
+	}
+	cmd, err := replicasScript.call(ctx, t.client, []string{t.keys.fence(w), t.keys.replicas(w)},
+		t.installation, t.term.Load(), epoch, t.keys.changed(w), body)
+	if err != nil {
+		return "", err
+	}
+	return refusal(cmd)
+}
+
+func refusal(cmd *redis.Cmd) (policy.Refusal, error) {
+	text, err := textOf(cmd)
+	if err != nil {
+		return "", err
+	}
+	switch refusal := policy.Refusal(text); refusal {
+	case policy.Accepted, policy.RefusedOwner, policy.RefusedRevision, policy.RefusedVersion, policy.RefusedStale:
+		return refusal, nil
+	}
+	return "", classify(fmt.Errorf("%w: refusal %q", errReply, text))
+}
+
+// Workloads lists the workloads of this table that have or had a row.
+func (t *Table) Workloads(ctx context.Context) ([]policy.Workload, error) {
+	names, err := t.client.SMembers(ctx, t.keys.workloads()).Result()
+	if err != nil {
+		return nil, classify(fmt.Errorf("listing workloads: %w", err))
+	}
+	slices.Sort(names)
+	workloads := make([]policy.Workload, 0, len(names))
+	for _, name := range names {
+		// What is no workload was not entered by Publish, and has no row.
+		if w, err := policy.ParseWorkload(name); err == nil {
+			workloads = append(workloads, w)
+		}
+	}
+	return workloads, nil
+}
+
+// Forget drops a workload whose tombstone has expired from the set.
+func (t *Table) Forget(ctx context.Context, w policy.Workload) error {
+	if err := t.client.SRem(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
+		return classify(fmt.Errorf("forgetting %s: %w", w, err))
+	}
+	return nil
+}
+
+// Listen calls back with each workload whose enforcer misses its row or whose members changed, and with nil when the
+// subscription was made or made again, until ctx ends.
+func (t *Table) Listen(ctx context.Context, hint func(*policy.Workload)) error {
+	s := subscription{
+		open: func(ctx context.Context) *redis.PubSub {
+			return t.client.PSubscribe(ctx, t.keys.asks("*"))
+		},
+		connected: func() { hint(nil) },
+		message: func(m *redis.Message) {
+			if w, err := policy.ParseWorkload(m.Payload); err == nil {
+				hint(&w)
+			}
+		},
+	}
+	return s.run(ctx)
+}
