@@ -129,12 +129,12 @@ func nonce() string {
 }
 
 // Decide decides about a request and charges it.
-func (e *Enforcer) Decide(ctx context.Context, r *Request) Decision { return e.decide(ctx, r, false) }
+func (e *Enforcer) Decide(ctx context.Context, r Request) Decision { return e.decide(ctx, r, false) }
 
 // Peek tells what Decide would say, and charges nothing.
-func (e *Enforcer) Peek(ctx context.Context, r *Request) Decision { return e.decide(ctx, r, true) }
+func (e *Enforcer) Peek(ctx context.Context, r Request) Decision { return e.decide(ctx, r, true) }
 
-func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool) Decision {
+func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
 	s := e.snapshot.Load()
 	if s == nil {
 		return e.withoutPolicy(peek)

@@ -272,6 +272,8 @@ func placeOf(replicas *policy.Replicas, standing *Standing, stood time.Duration)
 // reportReady lets WaitReady return after a poll that ended with err. It says whether the table is as it should be;
 // otherwise it is worth another look soon.
 func (e *Enforcer) reportReady(err error, start int64) bool {
+	e.poll.Lock()
+	defer e.poll.Unlock()
 	now := e.clock.monotonic()
 	since := func(t int64) time.Duration { return time.Duration(now-t) * time.Microsecond }
 	switch {

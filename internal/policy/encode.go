@@ -147,6 +147,9 @@ func decodeRule(data []byte) (RowRule, *Problem, error) {
 	if err := json.Unmarshal(data, &rule); err != nil {
 		return RowRule{}, nil, err
 	}
+	if len(rule.Needs) == 0 {
+		rule.Needs = nil // one form for none
+	}
 	return rule, nil, nil
 }
 

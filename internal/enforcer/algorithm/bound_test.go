@@ -240,7 +240,7 @@ func TestYearAdmitsRateTimesTimeAndBurst(t *testing.T) {
 		want  int64
 	}{
 		"7 per second":                {algorithm.Limit{Requests: 7, Window: second}, 220_752_000 + 7},
-		"7 per second, burst 20":      {algorithm.Limit{Requests: 7, Window: second, Burst: 20}, 220_752_000 + 20},
+		"7 per second, burst 2,000":   {algorithm.Limit{Requests: 7, Window: second, Burst: 2_000}, 220_752_000 + 2_000},
 		"1 per day":                   {algorithm.Limit{Requests: 1, Window: day}, 365 + 1},
 		"7 in 31 days, burst 1":       {algorithm.Limit{Requests: 7, Window: 31 * day, Burst: 1}, 82 + 1}, // 82.4
 		"1,000,003 per hour, burst 2": {algorithm.Limit{Requests: 1_000_003, Window: hour, Burst: 2_000_000}, 8_760_026_280 + 2_000_000},
@@ -248,8 +248,8 @@ func TestYearAdmitsRateTimesTimeAndBurst(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := newSeeded(startSeed(t))
-			// An emptied bucket has a token after RetryAfter, and from then on this
-			// long until it is full and stops earning.
+			// An emptied bucket has a token again after RetryAfter, and from then on
+			// this long until it is full and stops earning.
 			slack := c.limit.Window * (c.limit.Capacity() - 1) / c.limit.Requests
 			var late [256]int64
 			for i := range late {

@@ -12,15 +12,15 @@ package algorithm
 
 // ageFixed keeps the count of the window in which t lies. A later window was
 // written before the clock was set back, and its count moves to t's window.
-func (l Limit) ageFixed(s State, t int64) State {
+func (l *Limit) ageFixed(s *State, t int64) {
 	window := t / l.Window
 	if s.At < window {
-		return State{At: window}
+		s.Used = 0
 	}
-	return State{At: window, Used: s.Used}
+	s.At = window
 }
 
-func (l Limit) resetFixed(aged State, t int64) int64 {
+func (l *Limit) resetFixed(aged *State, t int64) int64 {
 	if aged.Used == 0 {
 		return 0
 	}
@@ -28,10 +28,8 @@ func (l Limit) resetFixed(aged State, t int64) int64 {
 }
 
 // refundFixed gives back to the window that was charged, and to no other.
-func (l Limit) refundFixed(s State, now, taken, cost int64) State {
+func (l *Limit) refundFixed(s *State, taken, cost int64) {
 	if taken/l.Window == s.At {
 		s.Used = max(0, s.Used-cost)
 	}
-	aged, _ := l.age(s, now)
-	return settled(aged)
 }
