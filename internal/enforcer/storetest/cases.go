@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -35,8 +36,9 @@ func (s *suite) equalCallers(t *testing.T) {
 			c.now.Add(random.Int64N(minute))
 			n := 1 + random.Int64N(12)
 			batch := take(t, store, enforced(n, together...))
+			singles := takeAll(t, store, slices.Repeat([]enforcer.Entry{enforced(1, apart...)}, int(n))...)
 			for caller := range n {
-				alone := take(t, store, enforced(1, apart...))
+				alone := singles[caller]
 				if granted := alone.Granted == 1; granted != (caller < batch.Granted) {
 					t.Fatalf("caller %d of %d: granted alone is %t, %d granted together", caller, n, granted, batch.Granted)
 				}
@@ -495,8 +497,8 @@ func (s *suite) spoiled(t *testing.T) {
 
 func wantStateError(t *testing.T, i int, a enforcer.Answer) {
 	t.Helper()
-	known, ok := a.Err.(*enforcer.StoreError)
-	if !ok || known.Reason != enforcer.ReasonState || a.Granted != 0 {
+	var known *enforcer.StoreError
+	if !errors.As(a.Err, &known) || known.Reason != enforcer.ReasonState || a.Granted != 0 {
 		t.Errorf("entry %d: granted %d, error %v; want none and %q", i, a.Granted, a.Err, enforcer.ReasonState)
 	}
 }

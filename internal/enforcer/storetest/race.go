@@ -54,7 +54,7 @@ func (s *suite) race(t *testing.T) {
 	for _, a := range algorithms {
 		for _, test := range []struct{ requests, hits, together int64 }{
 			{requests: 1, hits: 50, together: 1},
-			{requests: 100, hits: 500, together: 5},
+			{requests: 100, hits: 500, together: 10},
 		} {
 			t.Run(fmt.Sprintf("%v, %d of %d", a, test.requests, test.hits), func(t *testing.T) {
 				for round := range rounds {

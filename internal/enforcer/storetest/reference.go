@@ -18,6 +18,7 @@ type twin struct {
 	state   algorithm.State
 	model   *model.Model // nil where it would take too long
 	taken   []int64      // when something was charged
+	gone    int64        // when nothing weighs any more, by any limit that was used since the last write
 	differs error        // pure functions and model, from each other
 }
 
@@ -30,7 +31,10 @@ func (w *twin) setLimit(limit algorithm.Limit) {
 
 // rebase is what a store does to a state that is dated more than a window ahead of its clock.
 func (w *twin) rebase(limit algorithm.Limit, now int64) {
-	w.state, _ = limit.Rebase(w.state, now)
+	var far bool
+	if w.state, far = limit.Rebase(w.state, now); far {
+		w.wrote(limit, now)
+	}
 	if w.model != nil {
 		w.model.Rebase(now)
 	}
@@ -39,6 +43,7 @@ func (w *twin) rebase(limit algorithm.Limit, now int64) {
 func (w *twin) charge(limit algorithm.Limit, now, cost int64) {
 	w.taken = append(w.taken[max(0, len(w.taken)-5):], limit.Look(w.state, now, 0).At)
 	w.state = limit.Charge(w.state, now, cost)
+	w.wrote(limit, now)
 	if w.model != nil {
 		w.model.Charge(now, cost)
 	}
@@ -46,8 +51,26 @@ func (w *twin) charge(limit algorithm.Limit, now, cost int64) {
 
 func (w *twin) refund(now, taken, cost int64) {
 	w.state = w.counter.Limit.Refund(w.state, now, taken, cost)
+	w.wrote(w.counter.Limit, now)
 	if w.model != nil {
 		w.model.Refund(now, taken, cost)
+	}
+}
+
+func (w *twin) wrote(limit algorithm.Limit, now int64) {
+	w.gone = now + limit.Look(w.state, now, 0).ResetAfter
+}
+
+// outlived says whether a store may have forgotten what still weighs: the limit is slower than one that was used
+// before, and by that one nothing weighs any more.
+func (w *twin) outlived(now int64) bool {
+	return now >= w.gone && w.counter.Limit.Look(w.state, now, 0).ResetAfter > 0
+}
+
+func (w *twin) reset() {
+	w.state = algorithm.State{}
+	if w.model != nil {
+		w.model = model.New(w.counter.Limit)
 	}
 }
 
@@ -96,7 +119,9 @@ func answer(e enforcer.Entry, twins []*twin, now int64) enforcer.Answer {
 		}
 	}
 	for i, w := range twins {
-		a.Results = append(a.Results, w.look(e.Counters[i].Limit, now, e.Counters[i].Cost))
+		result := w.look(e.Counters[i].Limit, now, e.Counters[i].Cost)
+		w.gone = min(w.gone, now+result.ResetAfter)
+		a.Results = append(a.Results, result)
 	}
 	return a
 }

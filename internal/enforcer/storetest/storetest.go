@@ -126,7 +126,7 @@ func (c *clock) time() int64 { return c.now.Load() }
 func startSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
-	if text := os.Getenv("WEIR_SEED"); text != "" {
+	if text := os.Getenv("WEIR_SEED"); text != "" { //nolint:forbidigo // only tests import this package
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatalf("reading WEIR_SEED: %v", err)
