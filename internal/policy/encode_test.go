@@ -54,11 +54,11 @@ func TestTombstone(t *testing.T) {
 
 // A bad row never replaces a good one: it is an error, whatever is wrong with it, and never a row with fewer limits.
 func TestB61BadRowsAreRefusedWhole(t *testing.T) {
-	replace := func(old, new string) string {
-		if !strings.Contains(goodRow, old) {
-			panic("the good row has no " + old)
+	replace := func(good, bad string) string {
+		if !strings.Contains(goodRow, good) {
+			panic("the good row has no " + good)
 		}
-		return strings.Replace(goodRow, old, new, 1)
+		return strings.Replace(goodRow, good, bad, 1)
 	}
 	cases := map[string]struct{ data, want string }{
 		"nothing":                    {``, "unexpected end"},
