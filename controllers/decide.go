@@ -35,7 +35,7 @@ func decide(in *input, installation string) decision {
 	d := decision{row: row, refusals: refusals}
 	held := in.table.row
 
-	if len(in.policies) == 0 && held == nil && len(in.table.published.Members) == 0 && !in.memory.hadPolicies {
+	if len(in.policies) == 0 && nobodyNeeds(in) {
 		d.forget = true
 		return d
 	}
@@ -56,6 +56,12 @@ func decide(in *input, installation string) decision {
 		d.count(in)
 	}
 	return d
+}
+
+// nobodyNeeds says that no row was left behind that a tombstone would have to replace, and no enforcer asks for one.
+func nobodyNeeds(in *input) bool {
+	return in.table.state == tableOurs && in.table.published.Row == nil && len(in.table.published.Members) == 0 &&
+		!in.memory.hadPolicies
 }
 
 // compile makes the row, and says of each policy that is not in it why, by name.

@@ -18,7 +18,7 @@ const (
 	// askEvery is how often somebody else's table is asked for its owner.
 	askEvery = 10 * time.Second
 	// restAfterFailure keeps a table that just failed from being asked by every pass anew.
-	restAfterFailure = time.Second
+	restAfterFailure = 2 * time.Second
 )
 
 // tableState says what can be done with the table.
@@ -52,6 +52,7 @@ type ownership struct {
 	installation string
 	metrics      *metrics
 	log          logr.Logger
+	clock        func() time.Time
 
 	mu     sync.Mutex
 	owner  string
@@ -61,9 +62,10 @@ type ownership struct {
 }
 
 // check says what can be done with the table. When the table is ours, it says so to others about once a minute.
-func (o *ownership) check(ctx context.Context, epoch string, now time.Time) (tableState, time.Duration) {
+func (o *ownership) check(ctx context.Context, epoch string) (tableState, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := o.clock()
 	if !o.failed.IsZero() && now.Before(o.failed.Add(restAfterFailure)) {
 		return tableUnreachable, now.Sub(o.down)
 	}
@@ -74,7 +76,7 @@ func (o *ownership) check(ctx context.Context, epoch string, now time.Time) (tab
 	if o.asked.IsZero() || !now.Before(o.asked.Add(every)) {
 		owner, err := o.table.Claim(ctx, epoch)
 		if err != nil {
-			return tableUnreachable, o.failLocked(fmt.Errorf("claiming the table: %w", err), now)
+			return tableUnreachable, o.failLocked(fmt.Errorf("claiming the table: %w", err))
 		}
 		o.answeredLocked()
 		if owner != o.owner {
@@ -89,13 +91,14 @@ func (o *ownership) check(ctx context.Context, epoch string, now time.Time) (tab
 }
 
 // fail notes that the table did not answer, and says for how long it has not.
-func (o *ownership) fail(err error, now time.Time) time.Duration {
+func (o *ownership) fail(err error) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.failLocked(err, now)
+	return o.failLocked(err)
 }
 
-func (o *ownership) failLocked(err error, now time.Time) time.Duration {
+func (o *ownership) failLocked(err error) time.Duration {
+	now := o.clock()
 	if o.down.IsZero() {
 		o.down = now
 		o.log.Error(err, "Policy table does not answer")

@@ -21,18 +21,18 @@ const (
 
 // view reads what the table holds for the workload. A failing table is a state, not an error; an error says that this
 // process cannot tell whether it leads.
-func (r *Reconciler) view(ctx context.Context, w policy.Workload, now time.Time) (tableView, error) {
+func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, error) {
 	epoch, err := r.leadership.Epoch(ctx)
 	if err != nil {
 		return tableView{}, err
 	}
-	state, outage := r.owner.check(ctx, epoch, now)
+	state, outage := r.owner.check(ctx, epoch)
 	if state != tableOurs {
 		return tableView{state: state, outage: outage}, nil
 	}
 	published, err := r.table.Read(ctx, w)
 	if err != nil {
-		return tableView{outage: r.owner.fail(fmt.Errorf("reading the table: %w", err), now)}, nil
+		return tableView{outage: r.owner.fail(fmt.Errorf("reading the table: %w", err))}, nil
 	}
 	r.owner.answered()
 	view := tableView{state: tableOurs, published: published}
@@ -122,7 +122,7 @@ func (r *Reconciler) refused(
 	case policy.RefusedStale:
 		return r.refusedStale(ctx, in, d)
 	default:
-		in.table, err = r.view(ctx, in.workload, in.now)
+		in.table, err = r.view(ctx, in.workload)
 		if err != nil || in.table.state != tableOurs {
 			return true, err
 		}
@@ -212,5 +212,5 @@ func (r *Reconciler) forget(ctx context.Context, in *input) error {
 
 // fail turns an error of the table into a state of the input. What was read or written before stays known.
 func (r *Reconciler) fail(in *input, err error) {
-	in.table.state, in.table.outage = tableUnreachable, r.owner.fail(err, in.now)
+	in.table.state, in.table.outage = tableUnreachable, r.owner.fail(err)
 }

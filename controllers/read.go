@@ -47,7 +47,10 @@ func (r *Reconciler) read(ctx context.Context, w policy.Workload, now time.Time)
 	if err != nil {
 		return nil, err
 	}
-	in.table, err = r.view(ctx, w, now)
+	in.table, err = r.view(ctx, w)
+	if replicas := in.table.published.Replicas; replicas != nil {
+		in.memory.replicas = replicas
+	}
 	return in, err
 }
 

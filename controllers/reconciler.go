@@ -76,25 +76,25 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 		resync = max(resync, tombstoneResync)
 	}
 	after, priority := jitter(resync), handler.LowPriority
-	sooner := func(wait time.Duration) {
+	within := func(wait time.Duration) {
 		if wait > 0 && wait < after {
 			after, priority = wait, 0
 		}
 	}
 	if in.table.state == tableUnreachable {
-		sooner(jitter(retryTable))
+		within(jitter(retryTable))
 	}
 	if in.table.state == tableElsewhere {
-		sooner(jitter(askEvery))
+		within(jitter(askEvery))
 	}
 	if d.replicas != nil {
-		sooner(d.lookAgain)
+		within(d.lookAgain)
 		if held := in.table.published.Replicas; in.table.state == tableOurs && d.writeReplicas &&
 			(held == nil || !sameJSON(*held, *d.replicas)) {
-			sooner(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
+			within(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
 		}
 	}
-	sooner(again)
+	within(again)
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
 

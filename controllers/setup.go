@@ -113,6 +113,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 			installation: options.Leadership.Installation(),
 			metrics:      m,
 			log:          mgr.GetLogger().WithName("table"),
+			clock:        time.Now,
 		},
 		metrics: m,
 		listed:  &listed{},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -47,14 +48,21 @@ func (r *Reconciler) listen(ctx context.Context, hint func(*policy.Workload)) {
 	}
 }
 
-// sweepOn sweeps whenever asked, until it succeeds. The caches have synced: the manager starts sources after them.
+// sweepOn sweeps whenever asked, until it succeeds, and keeps the table ours in between, also while there is no policy.
+// The caches have synced: the manager starts sources after them.
 func (r *Reconciler) sweepOn(ctx context.Context, sweep <-chan struct{}, queue workqueue.TypedRateLimitingInterface[policy.Workload]) {
+	claim := time.NewTicker(claimEvery)
+	defer claim.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-claim.C:
+			r.claim(ctx)
+			continue
 		case <-sweep:
 		}
+		r.claim(ctx)
 		for ctx.Err() == nil {
 			workloads, err := r.allWorkloads(ctx)
 			enqueueLow(queue, workloads)
@@ -67,26 +75,37 @@ func (r *Reconciler) sweepOn(ctx context.Context, sweep <-chan struct{}, queue w
 	}
 }
 
+// claim says that this installation lives. What goes wrong is told by the passes, which meet it too.
+func (r *Reconciler) claim(ctx context.Context) {
+	if epoch, err := r.leadership.Epoch(ctx); err == nil {
+		r.owner.check(ctx, epoch)
+	}
+}
+
 // allWorkloads are those that policies target and those that the table knows. With an error it returns what it found.
 func (r *Reconciler) allWorkloads(ctx context.Context) (map[policy.Workload]bool, error) {
 	found := map[policy.Workload]bool{}
 	var list v1alpha1.RateLimitPolicyList
-	if err := r.client.List(ctx, &list); err != nil {
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return found, fmt.Errorf("listing policies: %w", err)
 	}
 	for i := range list.Items {
 		found[targetOf(&list.Items[i])] = true
 	}
 	inTable, err := r.table.Workloads(ctx)
-	if err != nil {
-		return found, fmt.Errorf("listing the workloads of the table: %w", err)
-	}
 	for _, w := range inTable {
 		if r.looksAfter(w) {
 			found[w] = true
 		}
 	}
-	return found, nil
+	switch {
+	case err == nil:
+		return found, nil
+	case inTable != nil: // names that are no workloads: nothing that another try would mend
+		log.FromContext(ctx).Error(err, "Some names in the table are no workloads")
+		return found, nil
+	}
+	return found, fmt.Errorf("listing the workloads of the table: %w", err)
 }
 
 func (r *Reconciler) looksAfter(w policy.Workload) bool {
