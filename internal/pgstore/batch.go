@@ -202,7 +202,10 @@ func (r *reply) decode(entries []enforcer.Entry, answers []enforcer.Answer) erro
 		if a.Granted < 0 {
 			a.Granted, a.Err = 0, classify(errState)
 		}
-		a.Shadow = append(a.Shadow[:0], grants[1:1+len(entries[i].Shadow)]...)
+		a.Shadow = a.Shadow[:0]
+		for _, n := range grants[1 : 1+len(entries[i].Shadow)] {
+			a.Shadow = append(a.Shadow, max(n, 0)) // -1: not understood, so nothing was charged
+		}
 		grants = grants[1+len(entries[i].Shadow):]
 		a.Results = a.Results[:0]
 		for range entries[i].Counters {
