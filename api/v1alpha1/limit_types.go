@@ -71,7 +71,7 @@ type Override struct {
 	// limit of the rule, and so its counter.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
+	// +kubebuilder:validation:XValidation:rule=`self.size() == 1 || self.all(a, self.exists_one(b, (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket') && (a.window == b.window || duration(a.window) == duration(b.window)))) || !self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
 	// +listType=atomic
 	// +optional
 	Limits []Limit `json:"limits,omitempty"`

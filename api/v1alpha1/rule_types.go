@@ -4,7 +4,7 @@ package v1alpha1
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.whenKeyMissing) || has(self.key)",fieldPath=".whenKeyMissing",message="needs a key: a rule without key counts the whole workload as one"
 // +kubebuilder:validation:XValidation:rule="!has(self.localShare) || !has(self.onStoreFailure) || self.onStoreFailure == 'LocalShare'",fieldPath=".localShare",message="only with onStoreFailure: LocalShare"
-// +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || self.limits.exists(b, duration(b.window) == duration(l.window) && (has(b.algorithm) ? b.algorithm : 'TokenBucket') == (has(l.algorithm) ? l.algorithm : 'TokenBucket'))))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
+// +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, self.limits.exists(b, (has(b.algorithm) ? b.algorithm : 'TokenBucket') == (has(l.algorithm) ? l.algorithm : 'TokenBucket') && (b.window == l.window || duration(b.window) == duration(l.window))) || !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
 type Rule struct {
 	// name identifies the rule within the policy, in metrics, logs and response
 	// headers. Counters belong to the name: a renamed rule starts afresh.
@@ -46,7 +46,7 @@ type Rule struct {
 	// same algorithm and window; 60s and 1m are the same window.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
+	// +kubebuilder:validation:XValidation:rule=`self.size() == 1 || self.all(a, self.exists_one(b, (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket') && (a.window == b.window || duration(a.window) == duration(b.window)))) || !self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
 	// +listType=atomic
 	// +required
 	Limits []Limit `json:"limits,omitempty"`
@@ -114,7 +114,7 @@ type Match struct {
 	// headers are header lines that the request must have, all of them.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name.lowerAscii() == b.name.lowerAscii()))",message="names of headers must differ, and upper and lower case are the same"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 1 || self.all(a, self.exists_one(b, a.name.lowerAscii() == b.name.lowerAscii()))",message="names of headers must differ, and upper and lower case are the same"
 	// +listType=atomic
 	// +optional
 	Headers []HeaderMatch `json:"headers,omitempty"`
