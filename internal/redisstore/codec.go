@@ -37,7 +37,11 @@ var (
 )
 
 func validLimit(l algorithm.Limit) bool {
-	return l.Algorithm <= algorithm.SlidingWindowLog && l.Requests >= 0 && l.Requests <= maxRequests &&
+	most := int64(maxRequests)
+	if l.Algorithm == algorithm.SlidingWindowLog {
+		most = algorithm.MaxLogEntries
+	}
+	return l.Algorithm <= algorithm.SlidingWindowLog && l.Requests >= 0 && l.Requests <= most &&
 		l.Window > 0 && l.Window <= maxWindow && l.Burst >= 0 && l.Burst <= maxRequests
 }
 
