@@ -35,7 +35,7 @@ func newFleet(t *testing.T, n int, policies ...policy.Policy) *fleet {
 // settle lets the replicas take parts of remainders.
 func (f *fleet) settle() {
 	f.t.Helper()
-	time.Sleep(time.Minute) // not shorter than they wait, and a whole window
+	advance(time.Minute) // not shorter than they wait, and a whole window
 	for _, h := range f.replicas {
 		if err := h.Poll(f.t.Context()); err != nil {
 			f.t.Fatal(err)
@@ -73,7 +73,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 					total := 0
 					for range windows {
 						for range 60 {
-							time.Sleep(time.Second)
+							advance(time.Second)
 							total += f.send(1, as(key))
 						}
 					}
@@ -234,7 +234,7 @@ func TestLocalWindowsRunOnTheStoresTime(t *testing.T) {
 		if last.Allowed || last.RetryAfter != time.Minute {
 			t.Errorf("denied for %v, want until the store's window ends in 1 min", last.RetryAfter)
 		}
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		if d := h.Decide(t.Context(), as("alice")); !d.Allowed {
 			t.Errorf("denied in the store's next window: %+v", d)
 		}
