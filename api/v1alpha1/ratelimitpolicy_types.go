@@ -35,7 +35,7 @@ type RateLimitPolicy struct {
 	// observedGeneration is -1.
 	// +default={"observedGeneration": -1}
 	// +optional
-	Status RateLimitPolicyStatus `json:"status,omitzero"`
+	Status RateLimitPolicyStatus `json:"status,omitzero"` //nolint:kubeapilinter // minlength: a status without fields is one that nobody wrote yet
 }
 
 // RateLimitPolicyList is a list of policies.

@@ -28,7 +28,7 @@ type Rule struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
-	Key []KeyPart `json:"key,omitempty"` //nolint:kubeapilinter // arrayofstruct: exactly one of an item's fields is set, CEL demands it
+	Key []KeyPart `json:"key,omitempty"`
 
 	// whenKeyMissing says what happens to a request that lacks a part of the key; absent, empty and blank values are the
 	// same. ClientIP: the client's address is the identity, in a name space of its own. Anonymous: all such requests
@@ -168,7 +168,7 @@ type KeyPart struct {
 
 	// clientIP is the client's address, found through the application's trusted proxies. {} takes the defaults.
 	// +optional
-	ClientIP *ClientIP `json:"clientIP,omitempty"`
+	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
 
 	// request is a property of the request: Route (the template of its route) or Method.
 	// +optional
@@ -179,7 +179,7 @@ type KeyPart struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +listType=atomic
 	// +optional
-	FirstOf []FirstOfKeyPart `json:"firstOf,omitempty"` //nolint:kubeapilinter // arrayofstruct: exactly one of an item's fields is set, CEL demands it
+	FirstOf []FirstOfKeyPart `json:"firstOf,omitempty"`
 }
 
 // FirstOfKeyPart is one alternative of a part of an identity.
@@ -202,7 +202,7 @@ type FirstOfKeyPart struct {
 
 	// clientIP is the client's address, found through the application's trusted proxies. {} takes the defaults.
 	// +optional
-	ClientIP *ClientIP `json:"clientIP,omitempty"`
+	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
 
 	// request is a property of the request: Route (the template of its route) or Method.
 	// +optional

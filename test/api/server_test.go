@@ -44,7 +44,7 @@ func server(t *testing.T) (client dynamic.Interface, namespace string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	install.once.Do(func() { install.err = installCRD(t, client) })
+	install.once.Do(func() { install.err = installCRD(t.Context(), client, readObjects(t, crdFile)[0]) })
 	if install.err != nil {
 		t.Fatalf("installing the CRD: %v", install.err)
 	}
@@ -58,29 +58,25 @@ func server(t *testing.T) (client dynamic.Interface, namespace string) {
 	return client, created.GetName()
 }
 
-func installCRD(t *testing.T, client dynamic.Interface) error {
-	crd := readObjects(t, crdFile)[0]
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+func installCRD(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if _, err := client.Resource(crdResource).Create(ctx, crd, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 		return err
 	}
-	var last error
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		installed, err := client.Resource(crdResource).Get(ctx, crd.GetName(), metav1.GetOptions{})
 		if err != nil {
-			last = err
-			return false, nil
+			return false, err
 		}
 		conditions := conditionsOf(installed)
 		if conditions["NonStructuralSchema"] == "True" {
 			return false, errors.New("the schema is not structural")
 		}
-		last = fmt.Errorf("conditions are %v", conditions)
 		return conditions["Established"] == "True", nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", err, last)
+		return err
 	}
 	// An established CRD is served a moment later.
 	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -178,7 +174,9 @@ func TestB55SpellingsStay(t *testing.T) {
 	}
 	object := policyWith(nil)
 	object.SetNamespace(namespace)
-	object.Object["spec"].(map[string]any)["rules"] = rules
+	if err := unstructured.SetNestedSlice(object.Object, rules, "spec", "rules"); err != nil {
+		t.Fatal(err)
+	}
 	policies := client.Resource(policyResource).Namespace(namespace)
 	apply := func() *unstructured.Unstructured {
 		applied, err := policies.Apply(t.Context(), object.GetName(), object, metav1.ApplyOptions{FieldManager: "test"})

@@ -1,6 +1,6 @@
 package algorithm
 
-// FixedWindow: at most Requests in each window from i·Window to (i+1)·Window.
+// FixedWindow admits at most Requests in each window from i·Window to (i+1)·Window.
 //
 // At worst it admits 2·Requests within moments: Requests at the end of a window
 // and Requests at the start of the next. For 60 in 60 s: 60 at 59 s, 60 at 60 s,
@@ -9,6 +9,7 @@ package algorithm
 // midnight"); choose it for quotas, not for protection.
 //
 // Source: folklore; the Redis manual shows it under INCR, "Pattern: Rate limiter".
+const FixedWindow Algorithm = 1
 
 // ageFixed keeps the count of the window in which t lies. A later window was
 // written before the clock was set back, and its count moves to t's window.

@@ -12,9 +12,9 @@ func (l *Limit) judge(result *Result, aged *State, t, now, cost int64) {
 	result.At = t
 	result.Remaining = max(0, room)
 	switch {
-	case cost <= 0 || cost <= room && l.Requests > 0:
+	case cost <= 0 || cost <= room:
 		result.Allowed, result.Satisfiable = true, true
-	case l.Requests <= 0 || cost > l.Capacity():
+	case cost > l.Capacity():
 		result.RetryAfter = MaxWait
 	default:
 		result.Satisfiable = true

@@ -1,6 +1,6 @@
 // Package algorithm owns the arithmetic of the four rate limit algorithms: pure
 // functions from a limit, a state, a time and a cost to a result and the next
-// state. It reads no clock, keeps nothing and decides nothing about keys.
+// state. It reads no clock, keeps nothing and knows no keys.
 //
 // The memory store calls these functions; the Redis script and the SQL statement
 // of the other stores must equal them on every input. For that reason every
@@ -20,8 +20,9 @@
 //
 // The date of a state is the time of its last charge (TokenBucket,
 // SlidingWindowLog) or the start of its window (FixedWindow,
-// SlidingWindowCounter). The window algorithms hold no other time, so a clock
-// that goes back inside a window changes nothing for them.
+// SlidingWindowCounter). Those two hold no other time: a clock that goes back
+// inside a window is not noticed, and does no harm to what they promise. Nothing
+// weighs in the zero value, and it has no date.
 //
 // # Several limits
 //
@@ -51,22 +52,14 @@ const (
 	MaxLogEntries = 10_000
 )
 
-// Algorithm names a way to count. The zero value is TokenBucket.
-type Algorithm uint8
-
-// The algorithms, each described in a file of its own. What they admit at worst,
-// for 60 requests in 60 s:
+// Algorithm names a way to count. The zero value is TokenBucket. What they admit
+// at worst, for 60 requests in 60 s:
 //
 //	TokenBucket           60 at once; 120 in 60 s, 180 in 120 s
 //	FixedWindow           120 at once around the end of a window; 120 in 60 s
 //	SlidingWindowCounter  60 at once; 119 in 60 s
 //	SlidingWindowLog      60 at once; 60 in 60 s
-const (
-	TokenBucket Algorithm = iota
-	FixedWindow
-	SlidingWindowCounter
-	SlidingWindowLog
-)
+type Algorithm uint8
 
 var names = [...]string{
 	TokenBucket:          "TokenBucket",
@@ -133,9 +126,11 @@ func (l Limit) Capacity() int64 {
 //	SlidingWindowLog      0                 charged in all of Log  0
 //
 // Window index i is the time from i·Window up to, not including, (i+1)·Window.
-// No function writes to a state that it is given. Like append, however,
-// [Limit.Charge] and [Limit.Take] may write behind the end of Log: of the
-// SlidingWindowLog states made from one state, only the last made may be used.
+//
+// States are values, and no function writes to one that it is given. Like append,
+// however, [Limit.Charge] and [Limit.Take] may write behind the end of Log: of the
+// SlidingWindowLog states made from one state, only the last made may be used, and
+// they must not be made concurrently.
 type State struct {
 	At    int64
 	Used  int64

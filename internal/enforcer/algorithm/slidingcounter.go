@@ -1,7 +1,7 @@
 package algorithm
 
-// SlidingWindowCounter: the count of this window, plus the count of the one
-// before weighed by how much of it a window ending now would still cover:
+// SlidingWindowCounter adds up the count of this window and that of the one
+// before, weighed by how much of it a window ending now would still cover:
 //
 //	before·left/Window + current + cost ≤ Requests
 //
@@ -15,6 +15,7 @@ package algorithm
 //
 // Source: J. Desgats, "How we built rate limiting capable of scaling to millions
 // of domains", Cloudflare, 2017.
+const SlidingWindowCounter Algorithm = 2
 
 // ageSliding moves the counts to the window in which t lies. A later window was
 // written before the clock was set back, and its counts move to t's window.

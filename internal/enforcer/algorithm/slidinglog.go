@@ -2,7 +2,7 @@ package algorithm
 
 import "slices"
 
-// SlidingWindowLog: every charge is remembered for one Window, and they add up to
+// SlidingWindowLog remembers every charge for one Window, and lets them add up to
 // at most Requests. A charge aged exactly Window no longer counts.
 //
 // At worst it admits Requests in any time of one Window: for 60 in 60 s, 60 at
@@ -12,20 +12,19 @@ import "slices"
 //
 // Source: folklore; N. Mahdi, "An alternative approach to rate limiting", Figma,
 // 2017, compares it with the sliding counter.
+const SlidingWindowLog Algorithm = 3
 
 // ageLog drops the entries that no longer count at t. A log dated after t has been
-// overtaken by a clock that was set back: what counted at its own date becomes one
-// entry at t.
+// overtaken by a clock that was set back: all of it becomes one entry at t.
 func (l *Limit) ageLog(s *State, t int64) {
-	dated := l.dated(s)
-	for len(s.Log) > 0 && max(dated, t)-s.Log[0].At >= l.Window {
+	for len(s.Log) > 0 && t-s.Log[0].At >= l.Window {
 		s.Used -= s.Log[0].Cost
 		s.Log = s.Log[1:]
 	}
 	switch {
 	case len(s.Log) == 0:
 		s.Log = nil
-	case dated > t:
+	case l.dated(s) > t:
 		s.Log = []LogEntry{{At: t, Cost: s.Used}}
 	}
 }

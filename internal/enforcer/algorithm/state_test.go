@@ -116,6 +116,20 @@ func TestClockSetBackByADayFreezesNothing(t *testing.T) {
 	}
 }
 
+// One window ahead is the last date that is still waited for.
+func TestRebaseBeginsAboveOneWindow(t *testing.T) {
+	for _, a := range algorithms {
+		limit, state := usedUp(a, 100*minute)
+		if next, far := limit.Rebase(state, 99*minute); far || !equal(next, state) {
+			t.Errorf("%v: one window ahead was rebased to %+v", a, next)
+		}
+		next, far := limit.Rebase(state, 99*minute-1)
+		if got := limit.Look(next, 99*minute-1, 0); !far || got.At != 99*minute-1 || got.Remaining != 0 {
+			t.Errorf("%v: 1 µs further ahead: %t, %+v", a, far, got)
+		}
+	}
+}
+
 // Numbers that change in the middle of a window keep what was counted.
 func TestChangedNumbersKeepTheCounters(t *testing.T) {
 	for _, a := range algorithms {

@@ -1,6 +1,6 @@
 package algorithm
 
-// TokenBucket: a bucket of Burst tokens that is full at first, earns Requests
+// TokenBucket is a bucket of Burst tokens that is full at first, earns Requests
 // tokens per Window continuously, and pays the cost of each request.
 //
 // It is kept as debt: what is missing from a full bucket. A full bucket is then
@@ -17,6 +17,7 @@ package algorithm
 // Sources: J. Turner, "New Directions in Communications (or Which Way to the
 // Information Age?)", IEEE Communications Magazine 24(10), 1986; ITU-T I.371 for
 // the generic cell rate algorithm.
+const TokenBucket Algorithm = 0
 
 // ageBucket drains the debt up to t. A state dated after t has been overtaken by
 // a clock that was set back; it keeps its debt.
@@ -43,9 +44,9 @@ func (l *Limit) ageBucket(s *State, t int64) {
 }
 
 // earned is what a bucket earns in the time d: whole tokens and 1/Window tokens.
-// If the full windows in d alone earn more than most, it says only that: so no
-// product here has more than 53 bits outside of MulDiv, and neither factor of
-// MulDiv is above the window.
+// If the full windows in d alone earn more than most, it says only that. So no
+// product has more than 53 bits outside of MulDiv, and MulDiv is never asked for
+// more than one window, which a script can do in doubles.
 func (l *Limit) earned(d, most int64) (whole, parts int64, more bool) {
 	if l.Requests <= 0 {
 		return 0, 0, false
@@ -63,9 +64,6 @@ func (l *Limit) earned(d, most int64) (whole, parts int64, more bool) {
 
 // roomBucket counts a started token as missing: it cannot be spent yet.
 func (l *Limit) roomBucket(aged *State) int64 {
-	if l.Requests <= 0 {
-		return 0
-	}
 	room := l.Capacity() - aged.Used
 	if aged.Carry > 0 {
 		room--
