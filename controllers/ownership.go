@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -98,6 +99,9 @@ func (o *ownership) fail(err error) time.Duration {
 }
 
 func (o *ownership) failLocked(err error) time.Duration {
+	if errors.Is(err, context.Canceled) {
+		return 0 // this process ends
+	}
 	now := o.clock()
 	if o.down.IsZero() {
 		o.down = now

@@ -17,16 +17,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/hack/dev/cluster"
 	"github.com/weir-dev/weir/hack/dev/process"
 )
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
 
 // patience bounds every wait for something that takes a fraction of it.
 const patience = 60 * time.Second
@@ -123,6 +130,9 @@ type installation struct {
 	cluster    *cluster.Cluster
 	namespace  string
 	kubeconfig string
+	// looksAfter are the only namespaces that it looks after; none means all. Tests that run at the same time look
+	// after their own: the API server is shared.
+	looksAfter []string
 }
 
 // install renders config/rbac into a namespace of the test's own. The CRD is shared.
@@ -190,6 +200,9 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 		log:     filepath.Join(i.t.TempDir(), "manager.log"),
 		metrics: fmt.Sprintf("127.0.0.1:%d", port),
 		probes:  fmt.Sprintf("127.0.0.1:%d", port+1),
+	}
+	if len(i.looksAfter) > 0 {
+		args = append([]string{"--namespaces=" + strings.Join(i.looksAfter, ",")}, args...)
 	}
 	m.process, err = process.Start(process.Command{
 		Name: "manager",

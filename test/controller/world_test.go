@@ -216,6 +216,7 @@ type enforcer struct {
 	mu     sync.Mutex
 	report policy.Report
 	rules  int
+	acked  policy.Revision
 }
 
 const poll = 5 * time.Second
@@ -272,7 +273,11 @@ func (e *enforcer) step(ctx context.Context) {
 	}
 	report := e.report
 	e.mu.Unlock()
-	_, _ = e.member.Heartbeat(ctx, report, poll)
+	if _, err := e.member.Heartbeat(ctx, report, poll); err == nil {
+		e.mu.Lock()
+		e.acked = report.Revision
+		e.mu.Unlock()
+	}
 	if state.Row == nil {
 		_ = e.member.AskForRow(ctx)
 	}
@@ -283,4 +288,11 @@ func (e *enforcer) runs() (policy.Revision, int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.report.Revision, e.rules
+}
+
+// reported is the revision of the last report that the store took.
+func (e *enforcer) reported() policy.Revision {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.acked
 }
