@@ -26,7 +26,7 @@ func setting(t *testing.T) (*installation, *env.RedisServer, *workload) {
 	i := install(t, c)
 	namespace := createNamespace(t, c, "shop")
 	i.looksAfter = []string{namespace}
-	return i, redis, newWorkload(t, c, namespace, "checkout", redis.Addr, i.namespace)
+	return i, redis, newWorkload(t, c, namespace, redis.Addr, i.namespace)
 }
 
 func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
@@ -81,7 +81,7 @@ func TestAnEditReachesAllPodsWithinASecond(t *testing.T) {
 	w.deploy(3)
 	var enforcers []*enforcer
 	for _, pod := range []string{"checkout-a", "checkout-b", "checkout-c"} {
-		e, _ := w.enforce(pod)
+		e := w.enforce(pod)
 		enforcers = append(enforcers, e)
 	}
 	i.start(redis.Addr)
@@ -92,7 +92,7 @@ func TestAnEditReachesAllPodsWithinASecond(t *testing.T) {
 	var took []time.Duration
 	for n := range edits {
 		began := time.Now()
-		generation := w.edit("login", func(p *v1alpha1.RateLimitPolicy) {
+		generation := w.edit(func(p *v1alpha1.RateLimitPolicy) {
 			p.Spec.Rules[0].Limits[0].Requests = new(int64(100 + n))
 		})
 		row := w.waitRow(func(row policy.Row) error {

@@ -172,7 +172,7 @@ func TestAllNamespacesAreLookedAfter(t *testing.T) {
 	i := install(t, c)
 	i.start(redis.Addr)
 	for range 2 {
-		w := newWorkload(t, c, createNamespace(t, c, "shop"), "checkout", redis.Addr, i.namespace)
+		w := newWorkload(t, c, createNamespace(t, c, "shop"), redis.Addr, i.namespace)
 		w.deploy(1)
 		p := w.limit("login", 5)
 		w.waitCondition("login", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
