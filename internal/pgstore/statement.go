@@ -21,17 +21,6 @@ const (
 	readOnlyTransaction  = "25006"
 )
 
-// types encodes and decodes arrays. It is only read.
-var types = pgtype.NewMap()
-
-func encode(oid uint32, value any) ([]byte, error) {
-	encoded, err := types.Encode(oid, pgtype.BinaryFormatCode, value, nil)
-	if err != nil {
-		return nil, fmt.Errorf("encoding arguments: %w", err)
-	}
-	return encoded, nil
-}
-
 // statements are the texts that a Store sends.
 type statements struct {
 	begin, timeout, step, reset, cleanUp, commit string
