@@ -93,11 +93,8 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		Username: s.user,
 		Password: os.Getenv("REDIS_PASSWORD"),
 	}
-<<<<<<< HEAD
 	options.StoreTimeout = s.storeTimeout
-=======
 	options.StartTimeout = s.start
->>>>>>> refs/heads/enforcer
 	options.Attributes = attributes
 	options.OnDecision = show
 	options.Registerer = registry
