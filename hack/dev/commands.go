@@ -10,11 +10,18 @@ import (
 	"strings"
 
 	"github.com/weir-dev/weir/hack/dev/cluster"
+	"github.com/weir-dev/weir/hack/dev/deps"
+	"github.com/weir-dev/weir/hack/dev/process"
 )
 
 // clusterUp tells its progress on stderr, so that stdout can be evaluated by a shell.
 func clusterUp(ctx context.Context, root string) error {
 	dir := clusterDir(root)
+	unlock, err := lockCluster(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	running, err := cluster.Find(dir)
 	if err != nil {
 		return err
@@ -34,6 +41,16 @@ func clusterUp(ctx context.Context, root string) error {
 	return nil
 }
 
+// lockCluster keeps one command from taking away what another one is starting.
+func lockCluster(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("creating a folder for the cluster: %w", err)
+	}
+	return process.Lock(ctx, dir+".lock", func() {
+		fmt.Fprintln(os.Stderr, "Waiting for another command that starts or ends the cluster")
+	})
+}
+
 // linkKubectl puts the cluster's kubectl where people look for it.
 func linkKubectl(root, kubectl string) error {
 	link := filepath.Join(root, "bin", "kubectl")
@@ -50,6 +67,11 @@ func linkKubectl(root, kubectl string) error {
 }
 
 func clusterDown(ctx context.Context, root string) error {
+	unlock, err := lockCluster(ctx, clusterDir(root))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	ended, err := cluster.Down(ctx, clusterDir(root))
 	if err != nil {
 		return err
@@ -61,6 +83,8 @@ func clusterDown(ctx context.Context, root string) error {
 	fmt.Printf("Ended %s\n", strings.Join(ended, ", "))
 	return nil
 }
+
+func installDeps(ctx context.Context, _ string) error { return deps.Install(ctx, os.Stderr) }
 
 func build(ctx context.Context, root string) error {
 	assets, err := cluster.FindAssets(ctx, false, os.Stderr)

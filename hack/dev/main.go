@@ -23,6 +23,7 @@ type command struct {
 var commands = []command{
 	{"cluster up", "start the local Kubernetes, or find it running, and print its KUBECONFIG", clusterUp},
 	{"cluster down", "end the local Kubernetes", clusterDown},
+	{"deps", "install the programs that tests need, where this may be done without asking", installDeps},
 	{"build", "build what the local Kubernetes consists of, unless it is built already", build},
 }
 

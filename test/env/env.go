@@ -7,9 +7,10 @@ package env
 
 import (
 	"context"
-	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/weir-dev/weir/hack/dev/deps"
 )
 
 const (
@@ -22,9 +23,9 @@ const (
 // program finds a program or fails the test.
 func program(t testing.TB, name string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
+	path, err := deps.Find(name)
 	if err != nil {
-		t.Fatalf("%s is not installed: run `make deps` (%v)", name, err)
+		t.Fatal(err)
 	}
 	return path
 }

@@ -2,7 +2,12 @@ package env
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,5 +166,39 @@ func TestAPIServerAloneKeepsTheStatusATestWrites(t *testing.T) {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "c"}}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestDetachedClusterIsFoundAndEnded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cluster")
+	options := cluster.Options{Dir: dir, APIServerOnly: true, Detached: true, Log: t.Output()}
+	started, err := cluster.Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // in case the test fails
+		if _, err := cluster.Down(context.Background(), dir); err != nil {
+			t.Error(err)
+		}
+	})
+	found, err := cluster.Find(dir)
+	if err != nil || found == nil || found.Kubeconfig != started.Kubeconfig {
+		t.Fatalf("Find: got %+v, %v; want the cluster that was started", found, err)
+	}
+	if _, err := kubernetesClient(t, found).Discovery().ServerVersion(); err != nil {
+		t.Error(err)
+	}
+	if _, err := cluster.Start(t.Context(), options); err == nil || !strings.Contains(err.Error(), "runs in "+dir+" already") {
+		t.Errorf("a second start: got %v, want a refusal", err)
+	}
+	ended, err := cluster.Down(t.Context(), dir)
+	if err != nil || !slices.Equal(ended, []string{"etcd", "kube-apiserver"}) {
+		t.Errorf("Down: ended %v, %v", ended, err)
+	}
+	if _, err := kubernetesClient(t, found).Discovery().ServerVersion(); err == nil {
+		t.Error("the API server still answers")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is still there: %v", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,7 +33,7 @@ type PostgresServer struct {
 // wait for the disk; the lines of config, in the form of postgresql.conf, can change that.
 func Postgres(t testing.TB, config ...string) *PostgresServer {
 	t.Helper()
-	initdb, postgres := postgresPrograms(t)
+	initdb, postgres := program(t, "initdb"), program(t, "postgres")
 	owner := otherThanRoot(t)
 	// Not t.TempDir: its parent is closed to other users.
 	dir, err := os.MkdirTemp("", "weir-postgres-")
@@ -156,38 +155,6 @@ func (p *PostgresServer) end() {
 	if p.t.Failed() {
 		p.t.Log(p.process.LogTail())
 	}
-}
-
-// postgresPrograms looks in the PATH, and where Debian and its kin keep them out of it, newest version first.
-func postgresPrograms(t testing.TB) (initdb, postgres string) {
-	t.Helper()
-	if initdb, err := exec.LookPath("initdb"); err == nil {
-		if postgres, err := exec.LookPath("postgres"); err == nil {
-			return initdb, postgres
-		}
-	}
-	folders, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := func(folder string) int {
-		number, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder))) // 0 for a folder that is not a version
-		return number
-	}
-	slices.SortFunc(folders, func(a, b string) int { return version(b) - version(a) })
-	for _, folder := range folders {
-		initdb, postgres := filepath.Join(folder, "initdb"), filepath.Join(folder, "postgres")
-		if executable(initdb) && executable(postgres) {
-			return initdb, postgres
-		}
-	}
-	t.Fatal("PostgreSQL (initdb and postgres) is not installed: run `make deps`")
-	return "", ""
-}
-
-func executable(path string) bool {
-	_, err := exec.LookPath(path)
-	return err == nil
 }
 
 // otherThanRoot returns the user under whom PostgreSQL, which refuses root, is to run; nil if that is the present one.

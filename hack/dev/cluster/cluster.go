@@ -64,7 +64,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if running, err := readRecord(dir); err == nil && running.anyAlive() {
+	if running, err := readRecord(dir); err == nil && len(running.alive()) > 0 {
 		return nil, fmt.Errorf("a cluster runs in %s already", dir)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -76,6 +76,11 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err := c.start(ctx, assets, options); err != nil {
 		c.kill()
 		return nil, fmt.Errorf("starting the cluster: %w", err)
+	}
+	c.record.Ready = true
+	if err := c.record.write(c.dir); err != nil {
+		c.kill()
+		return nil, err
 	}
 	return c, nil
 }

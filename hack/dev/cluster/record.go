@@ -20,6 +20,8 @@ type record struct {
 	Kubeconfig string             `json:"kubeconfig"`
 	Kubectl    string             `json:"kubectl"`
 	Processes  []process.Identity `json:"processes"`
+	// Ready is set once the start has succeeded.
+	Ready bool `json:"ready"`
 }
 
 func recordPath(dir string) string { return filepath.Join(dir, "cluster.json") }
@@ -62,9 +64,8 @@ func (r record) alive() []process.Identity {
 	return alive
 }
 
-func (r record) anyAlive() bool { return len(r.alive()) > 0 }
-
-// Find returns the detached cluster of a folder, or nil if none runs there or only a part of it does.
+// Find returns the detached cluster of a folder, or nil if none runs there, or only a part of it, or if it is not
+// ready yet.
 func Find(dir string) (*Cluster, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -76,8 +77,7 @@ func Find(dir string) (*Cluster, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	const all = 5 // etcd, API server, controller manager, scheduler, kwok
-	if len(r.alive()) < all {
+	if !r.Ready || len(r.alive()) < len(r.Processes) {
 		return nil, nil
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", r.Kubeconfig)

@@ -76,18 +76,15 @@ func checkNetwork(ctx context.Context, dir, pkg string) error {
 	if err != nil {
 		return err
 	}
-	var tried []string
-	for _, proxy := range strings.FieldsFunc(proxies, func(r rune) bool { return r == ',' || r == '|' }) {
-		if !strings.HasPrefix(proxy, "http://") && !strings.HasPrefix(proxy, "https://") {
-			return nil // "direct" and file://: nothing that could be asked quickly
-		}
-		if err := reach(ctx, proxy); err != nil {
-			tried = append(tried, err.Error())
-			continue
-		}
-		return nil
+	// Go turns to the next entry only when the first one answers that it has no such module.
+	first, _, _ := strings.Cut(strings.ReplaceAll(proxies, "|", ","), ",")
+	if !strings.HasPrefix(first, "http://") && !strings.HasPrefix(first, "https://") {
+		return nil // "direct", "off" or file://: Go answers quickly
 	}
-	return fmt.Errorf("modules are missing on this machine and the module proxy cannot be reached (GOPROXY=%s): %s", proxies, strings.Join(tried, "; "))
+	if err := reach(ctx, first); err != nil {
+		return fmt.Errorf("modules are missing on this machine and the module proxy cannot be reached (GOPROXY=%s): %w", proxies, err)
+	}
+	return nil
 }
 
 // reach is satisfied by any answer of the host.

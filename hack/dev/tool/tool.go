@@ -57,7 +57,7 @@ func (p Program) Ensure(ctx context.Context, root string, log io.Writer) (string
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("creating the cache folder: %w", err)
 	}
-	unlock, err := lock(ctx, filepath.Join(cache, p.Name+".lock"), func() {
+	unlock, err := process.Lock(ctx, filepath.Join(cache, p.Name+".lock"), func() {
 		fmt.Fprintf(log, "Waiting for another process that builds %s\n", p.Name)
 	})
 	if err != nil {
@@ -107,17 +107,20 @@ func (p Program) build(ctx context.Context, root, dir string, log io.Writer) err
 	if err := p.checkDisk(ctx, module, filepath.Dir(dir)); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "Building %s from Go modules, once, into %s\n", p.Name, dir)
-	fmt.Fprintf(log, "A first build takes %s; with Go's build cache filled it takes about a minute\n", p.Cost)
 	if err := checkNetwork(ctx, module, p.Package); err != nil {
 		return err
 	}
+	fmt.Fprintf(log, "Building %s from Go modules, once, into %s\n", p.Name, dir)
+	fmt.Fprintf(log, "A first build takes %s; with Go's build cache filled it takes about a minute\n", p.Cost)
 
 	work, err := os.MkdirTemp(filepath.Dir(dir), p.Name+".tmp")
 	if err != nil {
 		return fmt.Errorf("creating a folder to build in: %w", err)
 	}
 	defer os.RemoveAll(work)
+	if err := process.RemoveAtExit(work); err != nil {
+		return err
+	}
 	binary := filepath.Join(work, p.Name)
 	began := time.Now()
 	args := []string{"build", "-trimpath", "-ldflags", strings.TrimSpace("-s -w " + p.LDFlags), "-o", binary, p.Package}
@@ -169,26 +172,4 @@ func (p Program) checkDisk(ctx context.Context, module, cache string) error {
 		}
 	}
 	return nil
-}
-
-// lock takes an exclusive lock that the kernel releases when this process ends, and calls busy once if it must wait.
-func lock(ctx context.Context, path string, busy func()) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("opening a lock: %w", err)
-	}
-	waiting := false
-	err = process.Poll(ctx, time.Second, func(context.Context) error {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err != nil && !waiting {
-			waiting = true
-			busy()
-		}
-		return err
-	})
-	if err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("waiting for the lock %s: %w", path, err)
-	}
-	return func() { _ = file.Close() }, nil
 }

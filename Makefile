@@ -1,0 +1,55 @@
+# Everything of substance is Go; make only calls it. Works with make 3.81.
+
+DEV   := go run ./hack/dev
+TOOL  := go tool -modfile=go.tool.mod
+LINT  := $(TOOL) golangci-lint-kube-api-linter
+NESTED := hack/controlplane hack/kwok
+
+# Unit tests stand beside the code; ./test/... needs real servers.
+UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
+
+.PHONY: help
+help: ## Print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+.PHONY: check
+check: lint ## The quick loop: format, lint, vet, unit tests
+	go vet ./...
+	go test -short $(UNIT)
+
+.PHONY: test
+test: deps build-cluster ## Every test, with the real servers it needs; installs and builds them first
+	go test -race -timeout 30m ./...
+
+.PHONY: verify
+verify: generate ## Regenerate everything, demand a clean tree, lint
+	@changed=`git status --porcelain` && if [ -n "$$changed" ]; then git --no-pager diff; echo "make verify: the tree is not clean after make generate:"; echo "$$changed"; exit 1; fi
+	go mod tidy -diff
+	set -e; for module in $(NESTED); do (cd $$module && go mod tidy -diff && go vet ./...); done
+	$(MAKE) lint
+
+.PHONY: generate
+generate: ## Write the CRD, deep copies and RBAC rules that follow from the code
+	$(TOOL) controller-gen object crd paths=./api/... output:crd:dir=config/crd
+	$(TOOL) controller-gen rbac:roleName=weir-controller paths=./controllers/... output:rbac:dir=config/rbac
+
+.PHONY: lint
+lint: ## Format and lint (the linter itself is built by the first call, in about five minutes)
+	$(LINT) fmt --diff
+	$(LINT) run
+
+.PHONY: cluster
+cluster: ## Start a local Kubernetes and print its KUBECONFIG
+	@$(DEV) cluster up
+
+.PHONY: cluster-down
+cluster-down: ## End the local Kubernetes
+	@$(DEV) cluster down
+
+.PHONY: build-cluster
+build-cluster: ## Build what the local Kubernetes consists of (once; 15 minutes on two cores)
+	@$(DEV) build
+
+.PHONY: deps
+deps: ## Install redis-server, PostgreSQL and what else tests need, if already root on Debian
+	@$(DEV) deps
