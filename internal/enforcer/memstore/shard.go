@@ -1,0 +1,183 @@
+package memstore
+
+import (
+	"sync"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
+)
+
+const (
+	// shards is how many locks a store has; a take's shards are the bits of a uint64.
+	shards = 64
+	// sweep is how many slots a new counter looks at for one that can go, beginning where the last one stopped. Two
+	// would keep up with a steady flow of new counters; eight find the ones that are soonest full among them.
+	sweep = 8
+	// logWeight is how many entries of a log count as one counter.
+	logWeight = 8
+)
+
+// name is what makes a counter. A share may count by another algorithm than the limit whose ID it has.
+type name struct {
+	identity  enforcer.Identity
+	id        string
+	algorithm algorithm.Algorithm
+}
+
+func nameOf(c *enforcer.Counter) name { return name{c.Identity, c.ID, c.Limit.Algorithm} }
+
+// slot is one counter.
+type slot struct {
+	name  name
+	limit algorithm.Limit // the last it was used with
+	state algorithm.State
+	// weight is what it counts as against the bound.
+	weight int
+	shard  *shard // nil for one that is shared
+	// pinned slots belong to the take that is going on, and are not forgotten.
+	pinned bool
+}
+
+// shard is the counters whose identities end alike. Everything in it is guarded by mu.
+type shard struct {
+	mu     sync.Mutex
+	index  map[name]int // place in slots
+	slots  []*slot
+	hand   int // where the sweep goes on
+	weight int
+	bound  int
+	// overflow holds, for each limit, what the identities share that found no room. Policies bound its size.
+	overflow map[name]*slot
+	crowded  uint64
+}
+
+func (s *shard) init(bound int) {
+	s.index = make(map[name]int)
+	s.bound = bound
+}
+
+// shardOf goes by the identity alone, so that all limits of one identity are behind one lock.
+func shardOf(c *enforcer.Counter) uint8 { return c.Identity[len(c.Identity)-1] % shards }
+
+func (s *shard) find(c *enforcer.Counter) *slot {
+	if i, ok := s.index[nameOf(c)]; ok {
+		return s.slots[i]
+	}
+	return nil
+}
+
+// add makes room and returns a new slot, or the shared one where there is no room.
+func (s *shard) add(c *enforcer.Counter, now int64) *slot {
+	s.makeRoom(now)
+	if s.weight >= s.bound {
+		s.crowded++
+		return s.shared(c)
+	}
+	added := &slot{name: nameOf(c), weight: 1, shard: s}
+	s.index[added.name] = len(s.slots)
+	s.slots = append(s.slots, added)
+	s.weight++
+	return added
+}
+
+func (s *shard) shared(c *enforcer.Counter) *slot {
+	limit := name{id: c.ID, algorithm: c.Limit.Algorithm}
+	found, ok := s.overflow[limit]
+	if !ok {
+		if s.overflow == nil {
+			s.overflow = make(map[name]*slot)
+		}
+		found = &slot{name: limit}
+		s.overflow[limit] = found
+	}
+	return found
+}
+
+// makeRoom forgets what is full again among the next few slots, and when the shard is full the one of them that is
+// soonest full again and does not deny.
+func (s *shard) makeRoom(now int64) {
+	var soonest *slot
+	var wait int64
+	for range min(sweep, len(s.slots)) {
+		if s.hand >= len(s.slots) {
+			s.hand = 0
+		}
+		slot := s.slots[s.hand]
+		if slot.pinned {
+			s.hand++
+			continue
+		}
+		result := slot.limit.Look(slot.state, now, 1)
+		if result.ResetAfter == 0 {
+			s.drop(s.hand) // another slot takes this place: look there next
+			continue
+		}
+		if result.Allowed && (soonest == nil || result.ResetAfter < wait) {
+			soonest, wait = slot, result.ResetAfter
+		}
+		s.hand++
+	}
+	if s.weight >= s.bound && soonest != nil {
+		s.drop(s.index[soonest.name])
+	}
+}
+
+func (s *shard) forget(c *enforcer.Counter) {
+	if i, ok := s.index[nameOf(c)]; ok {
+		s.drop(i)
+	}
+}
+
+func (s *shard) drop(i int) {
+	dropped, last := s.slots[i], len(s.slots)-1
+	s.slots[i] = s.slots[last]
+	s.index[s.slots[i].name] = i
+	s.slots[last] = nil
+	s.slots = s.slots[:last]
+	delete(s.index, dropped.name)
+	s.weight -= dropped.weight
+}
+
+// settle readies a slot for a counter whose numbers may have changed since.
+func (s *slot) settle(c *enforcer.Counter, now int64) {
+	if s.limit != c.Limit {
+		if c.Limit.Algorithm == algorithm.TokenBucket && s.limit.Window != c.Limit.Window && s.limit.Window > 0 {
+			s.state = rescale(s.state, s.limit, c.Limit, now)
+		}
+		s.limit = c.Limit
+	}
+	if rebased, ok := c.Limit.Rebase(s.state, now); ok {
+		s.state = rebased
+	}
+}
+
+func (s *slot) charge(c *enforcer.Counter, now, cost int64) {
+	if cost <= 0 {
+		return
+	}
+	s.state = c.Limit.Charge(s.state, now, cost)
+	if s.shard != nil {
+		weight := 1 + len(s.state.Log)/logWeight
+		s.shard.weight += weight - s.weight
+		s.weight = weight
+	}
+}
+
+// rescale takes the debt of a bucket to another window: the windows of shares grow with the replicas, and the part of a
+// token in which a debt is counted is 1/Window.
+func rescale(state algorithm.State, from, to algorithm.Limit, now int64) algorithm.State {
+	aged := from.Charge(state, now, 1) // drained until now by the old numbers
+	aged.Used--
+	if aged.Used == 0 && aged.Carry == 0 {
+		return algorithm.State{}
+	}
+	carry, rest := algorithm.MulDiv(aged.Carry, to.Window, from.Window)
+	if rest > 0 {
+		carry++ // a started part of a token is missing whole
+	}
+	if carry >= to.Window {
+		aged.Used, carry = aged.Used+1, 0
+	}
+	aged.Carry = carry
+	return aged
+}
