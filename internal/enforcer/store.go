@@ -4,6 +4,9 @@ package enforcer
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/weir-dev/weir/internal/enforcer/algorithm"
@@ -12,6 +15,9 @@ import (
 
 // Identity is the hash of the parts that a rule counts by. No part of a request appears in it.
 type Identity [16]byte
+
+// turn is what turns the ranks of replicas for this identity, so that not the same replica is the richer one for all.
+func (id Identity) turn() uint64 { return binary.BigEndian.Uint64(id[:8]) }
 
 // Counter names one (rule, limit, identity) and how it counts. The numbers travel with every take, so that a store
 // needs to know no policy.
@@ -101,8 +107,27 @@ const (
 	ReasonReply     Reason = "reply"     // an answer of the wrong shape, or none
 	ReasonState     Reason = "state"     // a counter of a newer format
 	ReasonClients   Reason = "clients"   // no connection to be had: the server's limit or the pool's
+	ReasonFull      Reason = "full"      // too many requests were waiting already: this one was never sent
 	ReasonOther     Reason = "other"
 )
+
+var reasons = [...]Reason{
+	ReasonRefused, ReasonReset, ReasonTimeout, ReasonDNS, ReasonTLS, ReasonAuth, ReasonReadOnly, ReasonLoading,
+	ReasonMoved, ReasonCrossSlot, ReasonMemory, ReasonNoScript, ReasonScript, ReasonReply, ReasonState, ReasonClients,
+	ReasonFull, ReasonOther,
+}
+
+// reasonOf tells the kind of a store's failure.
+func reasonOf(err error) Reason {
+	var known *StoreError
+	switch {
+	case errors.As(err, &known):
+		return known.Reason
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return ReasonTimeout
+	}
+	return ReasonOther
+}
 
 // TableState is one read of what the controller published for this workload.
 type TableState struct {

@@ -119,6 +119,12 @@ func (t *template) serves(path string, exact bool) bool {
 	return rest == ""
 }
 
+// Serves says whether a router that takes paths as they are sent serves path by the template.
+func Serves(route, path string) bool {
+	t := parseTemplate(route)
+	return isClean(path) && t.serves(path, true)
+}
+
 // prefix is a compiled pathPrefix.
 type prefix struct{ segments []segment }
 
@@ -282,6 +288,9 @@ func cleanPath(path string) (clean string, was bool) {
 }
 
 func isClean(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
 	for rest := path; rest != ""; {
 		var part string
 		part, rest = cutSegment(rest)

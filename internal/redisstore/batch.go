@@ -3,49 +3,73 @@ package redisstore
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 // batch is the scratch memory of one call, so that a call in steady state allocates little more than its command.
 type batch struct {
-	index map[counterName]uint16 // place in keys, from 1, as Lua counts
-	names []byte                 // all keys, one behind the other
-	ends  []int
+	index map[counterName]uint16 // place among the keys of its kind, from 1, as Lua counts
+	plain names
+	logs  names
 	keys  []string
 	data  []byte
 	call  []any
 }
 
-// counterName is what makes a key within a namespace.
+// names are keys, one behind the other.
+type names struct {
+	text []byte
+	ends []int
+}
+
+// counterName is what makes a key within a namespace. Logs are lists, all others are strings.
 type counterName struct {
 	identity enforcer.Identity
 	id       string
+	log      bool
 }
 
 func newBatch() *batch { return &batch{index: make(map[counterName]uint16)} }
 
 func (b *batch) reset() {
 	clear(b.index)
-	b.names, b.ends, b.keys, b.data = b.names[:0], b.ends[:0], b.keys[:0], b.data[:0]
-	clear(b.call)
+	b.plain.text, b.plain.ends = b.plain.text[:0], b.plain.ends[:0]
+	b.logs.text, b.logs.ends = b.logs.text[:0], b.logs.ends[:0]
+	b.keys, b.data = b.keys[:0], b.data[:0]
+	clear(b.call) // let go of the last call's keys
 	b.call = b.call[:0]
 }
 
-// key returns the place of a counter's key, entering it when it is new.
-func (b *batch) key(prefix string, c *enforcer.Counter) (uint16, error) {
-	name := counterName{c.Identity, c.ID}
-	if place, ok := b.index[name]; ok {
-		return place, nil
+// appendCounter enters a counter's key, when it is new, and appends what the scripts read of the counter, without its
+// cost: algorithm, index of the key, limit, window, capacity.
+func (b *batch) appendCounter(prefix string, c *enforcer.Counter) error {
+	if !validLimit(c.Limit) {
+		return fmt.Errorf("%w: %+v", errLimit, c.Limit)
 	}
-	if len(b.ends) == maxKeys {
-		return 0, fmt.Errorf("more than %d counters", maxKeys)
+	name := counterName{c.Identity, c.ID, c.Limit.Algorithm == algorithm.SlidingWindowLog}
+	place, ok := b.index[name]
+	if !ok {
+		into := &b.plain
+		if name.log {
+			into = &b.logs
+		}
+		if len(into.ends) == maxKeys {
+			return fmt.Errorf("more than %d counters", maxKeys)
+		}
+		into.text = appendCounter(into.text, prefix, c)
+		into.ends = append(into.ends, len(into.text))
+		place = uint16(len(into.ends))
+		b.index[name] = place
 	}
-	b.names = appendCounter(b.names, prefix, c)
-	b.ends = append(b.ends, len(b.names))
-	place := uint16(len(b.ends))
-	b.index[name] = place
-	return place, nil
+	b.data = append(b.data, byte(c.Limit.Algorithm))
+	b.data = binary.BigEndian.AppendUint16(b.data, place)
+	b.data = binary.BigEndian.AppendUint32(b.data, uint32(c.Limit.Requests))
+	b.data = appendUint48(b.data, c.Limit.Window)
+	b.data = binary.BigEndian.AppendUint32(b.data, uint32(c.Limit.Capacity()))
+	return nil
 }
 
 // encodeTake writes entries as take.lua reads them.
@@ -57,37 +81,58 @@ func (b *batch) encodeTake(prefix string, entries []enforcer.Entry) error {
 		b.data = binary.BigEndian.AppendUint16(b.data, uint16(len(entry.Counters)))
 		rule := 0
 		for j := range entry.Counters {
-			counter := &entry.Counters[j]
-			if !validLimit(counter.Limit) {
-				return fmt.Errorf("%w: %+v", errLimit, counter.Limit)
-			}
-			for j >= entry.Enforced && (rule == 0 || rule <= len(entry.Shadow) && j >= entry.Shadow[rule-1]) {
+			for j >= entry.Enforced && (rule == 0 || rule < len(entry.Shadow) && j >= entry.Shadow[rule-1]) {
 				rule++
 			}
-			key, err := b.key(prefix, counter)
-			if err != nil {
+			b.data = append(b.data, byte(rule))
+			if err := b.appendCounter(prefix, &entry.Counters[j]); err != nil {
 				return err
 			}
-			b.data = append(b.data, byte(rule))
-			b.data = appendLimit(b.data, key, counter.Limit)
-			b.data = binary.BigEndian.AppendUint32(b.data, uint32(clamp(counter.Cost, 1, maxCost)))
+			b.data = binary.BigEndian.AppendUint32(b.data, uint32(clamp(entry.Counters[j].Cost, 1, maxCost)))
 		}
 	}
 	return nil
 }
 
-// args returns the whole command: script, keys, time and data. It is valid until the next reset.
-func (b *batch) args(s *script, now string) []any {
-	names := string(b.names)
-	start := 0
-	for _, end := range b.ends {
-		b.keys = append(b.keys, names[start:end])
-		start = end
+// encodeRefunds writes refunds as refund.lua reads them.
+func (b *batch) encodeRefunds(prefix string, refunds []enforcer.Refund) error {
+	b.reset()
+	for i := range refunds {
+		refund := &refunds[i]
+		for j := range refund.Counters {
+			counter := &refund.Counters[j]
+			amount := clamp(refund.N, 0, maxCost) * clamp(counter.Cost, 0, maxCost)
+			if amount == 0 {
+				continue
+			}
+			if err := b.appendCounter(prefix, counter); err != nil {
+				return err
+			}
+			b.data = binary.BigEndian.AppendUint32(b.data, uint32(min(amount, maxCost)))
+			b.data = appendUint56(b.data, clamp(refund.Taken, 0, algorithm.MaxWait))
+		}
 	}
+	return nil
+}
+
+// args returns the whole command: script, keys, time, number of logs and data. It is valid until the next reset.
+func (b *batch) args(s *script, now string) []any {
+	b.keys = b.plain.appendTo(b.keys)
+	b.keys = b.logs.appendTo(b.keys)
+	slices.Reverse(b.keys[len(b.plain.ends):])
 	b.call = append(b.call, "evalsha", s.sha, len(b.keys))
 	for i := range b.keys {
-		b.call = append(b.call, b.keys[i])
+		b.call = append(b.call, &b.keys[i]) // a pointer fits into an interface without an allocation
 	}
-	b.call = append(b.call, now, b.data)
-	return b.call
+	return append(b.call, now, len(b.logs.ends), b.data)
+}
+
+func (n names) appendTo(keys []string) []string {
+	text := string(n.text)
+	start := 0
+	for _, end := range n.ends {
+		keys = append(keys, text[start:end])
+		start = end
+	}
+	return keys
 }

@@ -13,7 +13,7 @@ import (
 const (
 	maxRequests = 1_000_000_000
 	maxWindow   = 31 * 24 * 3600 * 1_000_000 // µs
-	maxCost     = 1 << 31                    // above every capacity, so it stands for all costs above it
+	maxCost     = algorithm.MaxDebit         // above every capacity, so it stands for all costs above it
 	maxCallers  = 1<<32 - 2
 	maxKeys     = 1<<16 - 1
 )
@@ -37,14 +37,6 @@ var (
 	errLimit = errors.New("limit is out of bounds")
 )
 
-// capacity is the highest cost that a limit admits at once.
-func capacity(l algorithm.Limit) int64 {
-	if l.Algorithm == algorithm.TokenBucket && l.Burst > 0 && l.Requests > 0 {
-		return l.Burst
-	}
-	return l.Requests
-}
-
 func validLimit(l algorithm.Limit) bool {
 	return l.Algorithm <= algorithm.SlidingWindowLog && l.Requests >= 0 && l.Requests <= maxRequests &&
 		l.Window > 0 && l.Window <= maxWindow && l.Burst >= 0 && l.Burst <= maxRequests
@@ -52,18 +44,13 @@ func validLimit(l algorithm.Limit) bool {
 
 func clamp(v, low, high int64) int64 { return min(max(v, low), high) }
 
-// appendLimit appends a limit and the index of its key as the scripts read them.
-func appendLimit(b []byte, key uint16, l algorithm.Limit) []byte {
-	b = append(b, byte(l.Algorithm))
-	b = binary.BigEndian.AppendUint16(b, key)
-	b = binary.BigEndian.AppendUint32(b, uint32(l.Requests))
-	b = appendUint48(b, l.Window)
-	return binary.BigEndian.AppendUint32(b, uint32(capacity(l)))
-}
-
 func appendUint48(b []byte, v int64) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(v>>32))
 	return binary.BigEndian.AppendUint32(b, uint32(v))
+}
+
+func appendUint56(b []byte, v int64) []byte {
+	return appendUint48(append(b, byte(v>>48)), v&(1<<48-1))
 }
 
 // reader takes integers off the front of a reply whose length was checked.
@@ -104,6 +91,9 @@ func decodeAnswer(r *reader, entry *enforcer.Entry, answer *enforcer.Answer, now
 	answer.Err = nil
 	failed := r.uint(1) != 0
 	answer.Granted = r.uint(4)
+	if entry.Enforced == 0 {
+		answer.Granted = entry.N
+	}
 	answer.Shadow = answer.Shadow[:0]
 	for range entry.Shadow {
 		granted := r.uint(shadowBytes)

@@ -16,7 +16,8 @@ import (
 var sources embed.FS
 
 var (
-	takeScript      = loadScript("pack", "counters", "take")
+	takeScript      = loadScript("pack", "arithmetic", "states", "log", "counters", "take")
+	refundScript    = loadScript("pack", "arithmetic", "states", "log", "counters", "refund")
 	heartbeatScript = loadScript("members", "heartbeat")
 	leaveScript     = loadScript("members", "leave")
 	observeScript   = loadScript("members", "observe")

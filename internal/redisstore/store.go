@@ -75,13 +75,40 @@ func (s *Store) Take(ctx context.Context, entries []enforcer.Entry, answers []en
 	return now, nil
 }
 
-// Refund is best effort and at most once.
+// Refund gives back what still weighs, with one script. It is best effort and at most once.
 func (s *Store) Refund(ctx context.Context, refunds []enforcer.Refund) error {
+	b := s.pool.Get().(*batch)
+	defer s.pool.Put(b)
+	if err := b.encodeRefunds(s.prefix, refunds); err != nil {
+		return fmt.Errorf("refunding: %w", err)
+	}
+	if len(b.index) == 0 {
+		return nil
+	}
+	cmd, err := refundScript.run(ctx, s.client, b.args(refundScript, s.now()))
+	if err != nil {
+		return fmt.Errorf("refunding: %w", err)
+	}
+	if failed, err := integer(cmd.Val()); err != nil {
+		return fmt.Errorf("refunding: %w", classify(err))
+	} else if failed > 0 {
+		return fmt.Errorf("refunding %d counters: %w", failed, classify(errState))
+	}
 	return nil
 }
 
 // Reset forgets counters: their identities are full again.
 func (s *Store) Reset(ctx context.Context, counters []enforcer.Counter) error {
+	if len(counters) == 0 {
+		return nil
+	}
+	names := make([]string, len(counters))
+	for i := range counters {
+		names[i] = string(appendCounter(nil, s.prefix, &counters[i]))
+	}
+	if err := s.client.Del(ctx, names...).Err(); err != nil {
+		return classify(fmt.Errorf("resetting %d counters: %w", len(counters), err))
+	}
 	return nil
 }
 

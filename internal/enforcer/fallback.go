@@ -1,0 +1,117 @@
+package enforcer
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+// failClosedRetry is what a request that failed closed is told to wait: about as long as it takes to find the store
+// back.
+const failClosedRetry = time.Second
+
+// fallBack decides without the store, by each rule's own onStoreFailure, and says whether it admitted. One rule that
+// fails closed denies; then the local shares of the others decide, all or none; what remains fails open. The verdict
+// is left in d.
+func (d *decision) fallBack(cause string) bool {
+	d.share.reset()
+	var open *rule
+	for i := range d.want.origins[:d.want.enforced] {
+		o := d.want.origins[i]
+		switch o.rule.onFailure {
+		case policy.OnStoreFailureFailClosed:
+			d.verdict = d.refuse(o.rule, FailClosedDenied, Decision{
+				Status: http.StatusServiceUnavailable, RetryAfter: failClosedRetry, Source: SourceFailClosed, Cause: cause,
+			})
+			return false
+		case policy.OnStoreFailureFailOpen:
+			if open == nil {
+				open = o.rule
+			}
+		default:
+			d.addShare(i)
+		}
+	}
+	d.share.enforced, d.share.peek = len(d.share.counters), d.peek
+	d.shareShadows()
+
+	a := &d.answers[0]
+	*a = Answer{Results: a.Results[:0], Shadow: a.Shadow[:0]}
+	granted := true
+	if len(d.share.counters) > 0 {
+		d.enter(&d.share)
+		d.e.options.Local.TakeAt(d.e.clock.store(d.e.clock.monotonic()), &d.entries[0], a)
+		granted = a.Granted > 0
+		if d.peek {
+			granted = allowAll(a.Results[:d.share.enforced])
+		}
+	}
+	switch {
+	case d.share.enforced > 0:
+		d.verdict = d.shareVerdict(a, granted, cause)
+	case open != nil:
+		d.count(open, FailOpenAdmitted)
+		d.verdict = Decision{
+			Allowed: true, Status: http.StatusOK, Policy: open.policy, Rule: open.name, Source: SourceFailOpen, Cause: cause,
+		}
+	default: // only shadow rules
+		d.verdict = d.withoutLimits()
+	}
+	if d.verdict.Allowed {
+		d.countShadowShares(a)
+	}
+	return d.verdict.Allowed
+}
+
+func (d *decision) addShare(i int) {
+	o, c := d.want.origins[i], d.want.counters[i]
+	c.Limit = o.rule.share(o.limit, d.e.place(), c.Identity)
+	d.share.add(c, o)
+}
+
+// shareShadows adds the shadow rules that would decide by their local share.
+func (d *decision) shareShadows() {
+	start := d.want.enforced
+	for i, end := range d.want.shadow {
+		if d.shadows[i].onFailure == policy.OnStoreFailureLocalShare {
+			for j := start; j < end; j++ {
+				d.addShare(j)
+			}
+			d.share.shadow = append(d.share.shadow, len(d.share.counters))
+		}
+		start = end
+	}
+}
+
+func (d *decision) countShadowShares(a *Answer) {
+	share := 0
+	for _, rule := range d.shadows {
+		outcome := ShadowAdmitted
+		switch rule.onFailure {
+		case policy.OnStoreFailureFailClosed:
+			outcome = ShadowDenied
+		case policy.OnStoreFailureLocalShare:
+			if share >= len(a.Shadow) || a.Shadow[share] < 1 {
+				outcome = ShadowDenied
+			}
+			share++
+		}
+		d.count(rule, outcome)
+	}
+}
+
+func (d *decision) shareVerdict(a *Answer, granted bool, cause string) Decision {
+	i := binding(d.share.counters[:d.share.enforced], a.Results, granted, 0)
+	o := d.share.origins[i]
+	out := d.describe(o, d.share.counters[i].Cost, a.Results[i], 0)
+	out.Allowed, out.Source, out.Cause = granted, SourceLocalShare, cause
+	if granted {
+		out.Status, out.RetryAfter = http.StatusOK, 0
+		d.count(o.rule, ShareAdmitted)
+	} else {
+		out.Status = http.StatusTooManyRequests
+		d.count(o.rule, ShareDenied)
+	}
+	return out
+}

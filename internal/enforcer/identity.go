@@ -1,0 +1,233 @@
+package enforcer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"net/textproto"
+	"strings"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+// Prefix lengths of a client's address where the policy gives none. One IPv6 customer has at least a /64.
+const (
+	defaultIPv4Prefix = 32
+	defaultIPv6Prefix = 64
+)
+
+// keyer turns a request into the identity that a rule counts by.
+type keyer struct {
+	parts   []keyPart
+	missing policy.WhenKeyMissing
+	// route says that the identity depends on the rule that asks, by the template it matched.
+	route bool
+	// index is the same for rules with the same key, so that each identity is computed once for a request.
+	index int
+}
+
+type keyPart struct {
+	kind       partKind
+	name       string // of the header or attribute
+	ipv4, ipv6 int
+	firstOf    []keyPart
+}
+
+// partKind is also the tag of the part's value in what is hashed: an address that a user chose as a name is not that
+// address.
+type partKind byte
+
+const (
+	partHeader    partKind = 'h'
+	partAttribute partKind = 'a'
+	partClientIP  partKind = 'i'
+	partRoute     partKind = 'r'
+	partMethod    partKind = 'm'
+	partFirstOf   partKind = 'f'
+)
+
+// First bytes of what is hashed. A request that lacks a part of the key is in a name space of its own, so that nobody
+// gets, or spends, the budget of an identity by leaving a header out.
+const (
+	spaceKey       = 'k'
+	spaceClientIP  = 'c'
+	spaceAnonymous = 'n'
+)
+
+func compileKey(parts []policy.KeyPart, missing policy.WhenKeyMissing) keyer {
+	k := keyer{missing: missing}
+	for _, p := range parts {
+		k.parts = append(k.parts, compilePart(p))
+		k.route = k.route || readsRoute(p)
+	}
+	return k
+}
+
+func readsRoute(p policy.KeyPart) bool {
+	for _, inner := range p.FirstOf {
+		if readsRoute(inner) {
+			return true
+		}
+	}
+	return p.Request == policy.RequestKeyRoute
+}
+
+func compilePart(p policy.KeyPart) keyPart {
+	switch {
+	case p.Header != "":
+		return keyPart{kind: partHeader, name: textproto.CanonicalMIMEHeaderKey(p.Header)}
+	case p.Attribute != "":
+		return keyPart{kind: partAttribute, name: p.Attribute}
+	case p.ClientIP != nil:
+		part := keyPart{kind: partClientIP, ipv4: defaultIPv4Prefix, ipv6: defaultIPv6Prefix}
+		if n := p.ClientIP.IPv4PrefixLength; n != nil {
+			part.ipv4 = int(*n)
+		}
+		if n := p.ClientIP.IPv6PrefixLength; n != nil {
+			part.ipv6 = int(*n)
+		}
+		return part
+	case p.Request == policy.RequestKeyRoute:
+		return keyPart{kind: partRoute}
+	case p.Request == policy.RequestKeyMethod:
+		return keyPart{kind: partMethod}
+	}
+	part := keyPart{kind: partFirstOf}
+	for _, inner := range p.FirstOf {
+		part.firstOf = append(part.firstOf, compilePart(inner))
+	}
+	return part
+}
+
+// keyOutcome says what a key found.
+type keyOutcome uint8
+
+const (
+	keyFound  keyOutcome = iota
+	keyAbsent            // and the rule counts by something else instead
+	keyDenied
+	keySkipped
+)
+
+// subject is what keys read.
+type subject struct {
+	request *Request
+	walk    *policy.Walk
+	trusted []netip.Prefix
+
+	addr      netip.Addr // the client's, once asked for
+	addrKnown bool
+	addrOK    bool
+}
+
+func (s *subject) clientAddr() (netip.Addr, bool) {
+	if !s.addrKnown {
+		s.addr, s.addrOK = clientAddr(s.request.Remote, s.request.Header, s.trusted)
+		s.addrKnown = true
+	}
+	return s.addr, s.addrOK
+}
+
+// identify returns the identity of a request, using buf as scratch memory, which it returns grown.
+func (k *keyer) identify(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
+	buf = append(buf[:0], spaceKey)
+	for i := range k.parts {
+		grown, ok := k.parts[i].append(buf, s)
+		if !ok {
+			return k.absent(s, buf)
+		}
+		buf = grown
+	}
+	return hash(buf), keyFound, buf
+}
+
+func (k *keyer) absent(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
+	switch k.missing {
+	case policy.WhenKeyMissingDeny:
+		return Identity{}, keyDenied, buf
+	case policy.WhenKeyMissingSkip:
+		return Identity{}, keySkipped, buf
+	case policy.WhenKeyMissingAnonymous:
+	default: // ClientIP
+		client := keyPart{kind: partClientIP, ipv4: defaultIPv4Prefix, ipv6: defaultIPv6Prefix}
+		if grown, ok := client.append(append(buf[:0], spaceClientIP), s); ok {
+			return hash(grown), keyAbsent, grown
+		}
+	}
+	buf = append(buf[:0], spaceAnonymous)
+	return hash(buf), keyAbsent, buf
+}
+
+// append appends the part's tag, its name and its value, each with its length in front, so that no two lists of parts
+// are written alike. It returns false when the request has no value for it: absent, empty and blank are the same.
+func (p *keyPart) append(buf []byte, s *subject) ([]byte, bool) {
+	switch p.kind {
+	case partHeader:
+		return p.appendValue(buf, headerValue(s.request, p.name))
+	case partAttribute:
+		return p.appendValue(buf, s.request.Attributes[p.name])
+	case partMethod:
+		return p.appendValue(buf, s.request.Method)
+	case partClientIP:
+		addr, ok := s.clientAddr()
+		if !ok {
+			return buf, false
+		}
+		return p.appendAddr(buf, addr)
+	case partRoute:
+		// A request without a route is not one without a key: all of them are one identity.
+		buf = append(buf, byte(p.kind))
+		length := len(buf)
+		buf = append(buf, 0, 0, 0, 0)
+		buf = s.walk.AppendRoute(buf)
+		binary.BigEndian.PutUint32(buf[length:], uint32(len(buf)-length-4))
+		return buf, true
+	}
+	for i := range p.firstOf {
+		if grown, ok := p.firstOf[i].append(buf, s); ok {
+			return grown, true
+		}
+	}
+	return buf, false
+}
+
+func (p *keyPart) appendValue(buf []byte, value string) ([]byte, bool) {
+	value = strings.TrimSpace(value)
+	if value == "" {
+		return buf, false
+	}
+	buf = append(buf, byte(p.kind))
+	buf = binary.AppendUvarint(buf, uint64(len(p.name)))
+	buf = append(buf, p.name...)
+	buf = binary.AppendUvarint(buf, uint64(len(value)))
+	return append(buf, value...), true
+}
+
+func (p *keyPart) appendAddr(buf []byte, addr netip.Addr) ([]byte, bool) {
+	bits := p.ipv6
+	if addr.Is4() {
+		bits = p.ipv4
+	}
+	masked, err := addr.Prefix(bits)
+	if err != nil {
+		return buf, false // a prefix length that the address does not have; Compile refuses it
+	}
+	sixteen := masked.Addr().As16()
+	return append(append(buf, byte(p.kind), byte(addr.BitLen()), byte(bits)), sixteen[:]...), true
+}
+
+// headerValue is the first line of a header, which is the one that applications read.
+func headerValue(r *Request, name string) string {
+	if name == "Host" {
+		return r.Host
+	}
+	if lines := r.Header[name]; len(lines) > 0 {
+		return lines[0]
+	}
+	return ""
+}
+
+func hash(b []byte) Identity {
+	sum := sha256.Sum256(b)
+	return Identity(sum[:16])
+}

@@ -1,0 +1,146 @@
+package enforcer
+
+import "context"
+
+// finish tells every caller of a batch what became of it. Grants go to the callers who still wait, in their order. One
+// who was admitted locally meanwhile keeps a grant that is left; what was granted for others is given back.
+func (b *batcher) finish(g *batch, now int64, err error) {
+	g.mu.Lock()
+	g.done = true
+	var refunds []Refund
+	for i := range g.groups {
+		group, a := &g.groups[i], &g.answers[i]
+		failure := err
+		if failure == nil {
+			failure = a.Err
+			if failure != nil {
+				b.counts.fail(reasonOf(failure))
+			}
+		}
+		if failure != nil {
+			b.fail(group, failure)
+			continue
+		}
+		granted, admitted := b.grant(group, a)
+		if b.mirror != nil {
+			b.mirror(now, group, &g.entries[i], a, admitted)
+		}
+		if granted < a.Granted {
+			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
+		}
+	}
+	g.mu.Unlock()
+	if len(refunds) > 0 {
+		b.refund(refunds)
+	}
+}
+
+// grant hands out what the store granted. It returns how much was of use, and how much of that to callers who waited.
+func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
+	var gone []*caller // those who are answered belong to their own goroutines
+	for _, c := range group.callers {
+		if c.state != waiting {
+			gone = append(gone, c)
+			continue
+		}
+		c.granted = used < a.Granted && !group.peek
+		if c.granted {
+			c.place = used
+			used++
+		}
+		c.answer()
+	}
+	admitted = used
+	if group.peek {
+		return used, admitted
+	}
+	for _, c := range gone {
+		if c.admitted && used < a.Granted {
+			used++
+			b.counts.late[LateUsed].Add(1)
+		} else if c.admitted {
+			b.counts.late[LateDenied].Add(1)
+		}
+	}
+	unused := a.Granted - used
+	for _, c := range gone {
+		if c.admitted {
+			continue
+		}
+		if unused > 0 {
+			unused--
+			b.counts.late[LateRefunded].Add(1)
+		} else {
+			b.counts.late[LateDenied].Add(1)
+		}
+	}
+	return used, admitted
+}
+
+func (b *batcher) fail(group *group, err error) {
+	for _, c := range group.callers {
+		if c.state == left {
+			b.counts.late[LateLost].Add(1)
+			continue
+		}
+		c.err = err
+		c.answer()
+	}
+}
+
+// answer lets the caller go on. From here on it belongs to its own goroutine.
+func (c *caller) answer() {
+	c.state = answered
+	c.ready <- struct{}{}
+}
+
+// appendRefunds gives back what the callers from place used on were charged: each enforced counter, and those shadow
+// rules that had charged them.
+func appendRefunds(refunds []Refund, e *Entry, a *Answer, used, now int64) []Refund {
+	if e.Enforced > 0 {
+		refunds = append(refunds, Refund{Counters: e.Counters[:e.Enforced], N: a.Granted - used, Taken: now})
+	}
+	start := e.Enforced
+	for i, end := range e.Shadow {
+		if i < len(a.Shadow) && a.Shadow[i] > used {
+			refunds = append(refunds, Refund{Counters: e.Counters[start:end], N: a.Shadow[i] - used, Taken: now})
+		}
+		start = end
+	}
+	return refunds
+}
+
+// maxRefunds bounds what waits to be given back while the store is slow. What does not fit stays charged until it ages
+// out.
+const maxRefunds = 4096
+
+// refund gives back behind the decisions, one call at a time and each at most once.
+func (b *batcher) refund(refunds []Refund) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	room := maxRefunds - len(b.refunds)
+	b.refunds = append(b.refunds, refunds[:min(room, len(refunds))]...)
+	if !b.refunding {
+		b.refunding = true
+		go b.sendRefunds()
+	}
+}
+
+func (b *batcher) sendRefunds() {
+	for {
+		b.mu.Lock()
+		refunds := b.refunds
+		b.refunds = nil
+		if len(refunds) == 0 {
+			b.refunding = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), minPatience)
+		if err := b.store.Refund(ctx, refunds); err != nil {
+			b.counts.fail(reasonOf(err))
+		}
+		cancel()
+	}
+}

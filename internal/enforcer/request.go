@@ -1,0 +1,45 @@
+package enforcer
+
+import (
+	"net/http"
+	"time"
+)
+
+// Request is what a decision reads of a request. ratelimit.Request has the same fields.
+type Request struct {
+	Method     string
+	Host       string
+	Route      string
+	Path       string
+	Header     http.Header
+	Remote     string
+	Attributes map[string]string
+}
+
+// Decision is what was decided. ratelimit.Decision has the same fields.
+type Decision struct {
+	Allowed    bool
+	Status     int
+	Policy     string
+	Rule       string
+	Limit      int64
+	Window     time.Duration
+	Remaining  int64
+	RetryAfter time.Duration
+	ResetAfter time.Duration
+	Source     string
+	Cause      string
+}
+
+// Sources of a decision, as metrics name them.
+const (
+	SourceStore      = "Store"
+	SourceDenyCache  = "DenyCache"
+	SourceLocalShare = "LocalShare"
+	SourceFailOpen   = "FailOpen"
+	SourceFailClosed = "FailClosed"
+	SourceExempt     = "Exempt"
+	SourceNoRule     = "NoRule"
+	SourceKeyMissing = "KeyMissing"
+	SourceCanceled   = "Canceled"
+)

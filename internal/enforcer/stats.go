@@ -1,0 +1,261 @@
+package enforcer
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+// Outcome is what a decision was, and by whom, as metrics count it.
+type Outcome uint8
+
+const (
+	StoreAdmitted Outcome = iota
+	StoreDenied
+	RevisionDenied // a limit of 0 or a cost above the capacity: no store was asked
+	ShareAdmitted
+	ShareDenied
+	FailOpenAdmitted
+	FailClosedDenied
+	KeyMissingDenied
+	UnlimitedAdmitted
+	ShadowAdmitted // what a shadow rule would have done
+	ShadowDenied
+	outcomes
+)
+
+// Outcomes lists all outcomes of a rule.
+func Outcomes() []Outcome {
+	all := make([]Outcome, outcomes)
+	for i := range all {
+		all[i] = Outcome(i)
+	}
+	return all
+}
+
+// Names gives the outcome's result and source.
+func (o Outcome) Names() (result, source string) {
+	switch o {
+	case StoreAdmitted:
+		return "admitted", SourceStore
+	case StoreDenied:
+		return "denied", SourceStore
+	case RevisionDenied:
+		return "denied", SourceDenyCache
+	case ShareAdmitted:
+		return "admitted", SourceLocalShare
+	case ShareDenied:
+		return "denied", SourceLocalShare
+	case FailOpenAdmitted:
+		return "admitted", SourceFailOpen
+	case FailClosedDenied:
+		return "denied", SourceFailClosed
+	case KeyMissingDenied:
+		return "denied", SourceKeyMissing
+	case UnlimitedAdmitted:
+		return "admitted", SourceExempt
+	case ShadowAdmitted:
+		return "admitted", "Shadow"
+	default:
+		return "denied", "Shadow"
+	}
+}
+
+// tally counts the decisions of one rule.
+type tally struct {
+	decisions [outcomes]atomic.Uint64
+	// missing counts requests that lacked a part of the rule's key.
+	missing atomic.Uint64
+}
+
+// tallies keeps the counts of rules over revisions. Rules that are no longer in force are dropped.
+type tallies struct {
+	mu    sync.Mutex
+	rules map[ruleName]*tally
+}
+
+type ruleName struct{ policy, rule string }
+
+func (t *tallies) of(policy, name string) *tally {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := ruleName{policy, name}
+	found, ok := t.rules[key]
+	if !ok {
+		if t.rules == nil {
+			t.rules = make(map[ruleName]*tally)
+		}
+		found = new(tally)
+		t.rules[key] = found
+	}
+	return found
+}
+
+// keep drops the counts of rules that are not in s.
+func (t *tallies) keep(s *snapshot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	live := make(map[ruleName]bool, len(s.rules))
+	for i := range s.rules {
+		live[ruleName{s.rules[i].policy, s.rules[i].name}] = true
+	}
+	for name := range t.rules {
+		if !live[name] {
+			delete(t.rules, name)
+		}
+	}
+}
+
+// General is the outcome of a decision without a rule.
+type General uint8
+
+const (
+	NoRule General = iota
+	Exempt
+	NoPolicyOpen
+	NoPolicyClosed
+	Canceled
+	generals
+)
+
+// Generals lists all outcomes without a rule.
+func Generals() []General {
+	all := make([]General, generals)
+	for i := range all {
+		all[i] = General(i)
+	}
+	return all
+}
+
+// Names gives the outcome's result and source.
+func (g General) Names() (result, source string) {
+	switch g {
+	case NoRule:
+		return "admitted", SourceNoRule
+	case Exempt:
+		return "admitted", SourceExempt
+	case NoPolicyOpen:
+		return "admitted", SourceFailOpen
+	case NoPolicyClosed:
+		return "denied", SourceFailClosed
+	default:
+		return "denied", SourceCanceled
+	}
+}
+
+// Late is what became of a caller who had been answered, or was gone, before the store's answer came.
+type Late uint8
+
+const (
+	LateUsed     Late = iota // admitted locally, and the store granted it
+	LateRefunded             // denied locally or gone, and the store granted it
+	LateDenied               // the store denied it
+	LateLost                 // the store's answer never came, or the batch failed
+	lates
+)
+
+// Lates lists all kinds of late replies.
+func Lates() []Late { return []Late{LateUsed, LateRefunded, LateDenied, LateLost} }
+
+func (l Late) String() string {
+	return [...]string{LateUsed: "used", LateRefunded: "refunded", LateDenied: "denied", LateLost: "lost"}[l]
+}
+
+// RowProblem is why a read of the table changed nothing.
+type RowProblem uint8
+
+const (
+	RowCorrupt RowProblem = iota
+	RowNewer              // a version of the encoding that this library does not know
+	RowOlder              // a lower revision than the one in force
+	RowMissing
+	rowProblems
+)
+
+// RowProblems lists all kinds.
+func RowProblems() []RowProblem { return []RowProblem{RowCorrupt, RowNewer, RowOlder, RowMissing} }
+
+func (p RowProblem) String() string {
+	return [...]string{RowCorrupt: "corrupt", RowNewer: "newer_version", RowOlder: "lower_revision", RowMissing: "missing"}[p]
+}
+
+// counts is everything that an Enforcer counts beside its rules.
+type counts struct {
+	general  [generals]atomic.Uint64
+	late     [lates]atomic.Uint64
+	problems [rowProblems]atomic.Uint64
+	failures [len(reasons)]atomic.Uint64
+	opened   atomic.Uint64
+	polls    atomic.Uint64 // failed reads of the table
+}
+
+func (c *counts) fail(reason Reason) {
+	for i, known := range reasons {
+		if known == reason {
+			c.failures[i].Add(1)
+			return
+		}
+	}
+	c.failures[len(reasons)-1].Add(1)
+}
+
+// Figures is what an Enforcer counted since it was made, and how it stands.
+type Figures struct {
+	Rules        []RuleFigures
+	General      [generals]uint64
+	Late         [lates]uint64
+	Problems     [rowProblems]uint64
+	Failures     map[Reason]uint64
+	FailedPolls  uint64
+	Revision     policy.Revision // zero while no row is in force
+	Skipped      int
+	BreakerOpen  bool
+	BreakerTrips uint64
+	// TableAge is the time since the table was last read, in seconds; since the start when it never was.
+	TableAge float64
+	// Owned is false when the last read found a table that no controller ever wrote to.
+	Owned    bool
+	Replicas int
+}
+
+// RuleFigures is what one rule in force decided.
+type RuleFigures struct {
+	Policy, Rule string
+	Decisions    [outcomes]uint64
+	KeyMissing   uint64
+}
+
+// Figures reads all counts.
+func (e *Enforcer) Figures() Figures {
+	f := Figures{Failures: make(map[Reason]uint64, len(reasons))}
+	if s := e.snapshot.Load(); s != nil {
+		f.Revision, f.Skipped = s.revision, s.skipped
+		for i := range s.rules {
+			r := &s.rules[i]
+			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load()}
+			for o := range figures.Decisions {
+				figures.Decisions[o] = r.tally.decisions[o].Load()
+			}
+			f.Rules = append(f.Rules, figures)
+		}
+	}
+	for i := range f.General {
+		f.General[i] = e.counts.general[i].Load()
+	}
+	for i := range f.Late {
+		f.Late[i] = e.counts.late[i].Load()
+	}
+	for i := range f.Problems {
+		f.Problems[i] = e.counts.problems[i].Load()
+	}
+	for i, reason := range reasons {
+		f.Failures[reason] = e.counts.failures[i].Load()
+	}
+	f.FailedPolls = e.counts.polls.Load()
+	f.BreakerOpen, f.BreakerTrips = e.breaker.open.Load(), e.counts.opened.Load()
+	f.Owned = e.owned.Load()
+	f.Replicas = max(1, e.place().N)
+	f.TableAge = float64(e.clock.monotonic()-e.lastRead.Load()) / 1e6
+	return f
+}
