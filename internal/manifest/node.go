@@ -32,7 +32,7 @@ func (n Node) Fault(format string, args ...any) {
 // FaultAt notes a defect of the value that stands at a path below this one, such as "limits[0].window". Where nothing
 // stands there, the line is that of what would hold it.
 func (n Node) FaultAt(path, message string) {
-	found := n.find(path)
+	found := n.Find(path)
 	n.faultAt(join(n.path, path), found.Line(), message)
 }
 
@@ -63,6 +63,12 @@ func (n Node) IsMapping() bool { return n.resolved().Kind == yaml.MappingNode }
 // IsSequence says whether the value is a list.
 func (n Node) IsSequence() bool { return n.resolved().Kind == yaml.SequenceNode }
 
+// IsText says whether the value is text.
+func (n Node) IsText() bool {
+	y := n.resolved()
+	return y.Kind == yaml.ScalarNode && y.ShortTag() == "!!str"
+}
+
 // Get returns the value of a field.
 func (n Node) Get(name string) (Node, bool) {
 	for key, value := range n.Fields() {
@@ -77,13 +83,10 @@ func (n Node) Get(name string) (Node, bool) {
 // document is before it is read.
 func (n Node) Text(name string) string {
 	field, ok := n.Get(name)
-	if !ok {
+	if !ok || !field.IsText() {
 		return ""
 	}
-	if y := field.resolved(); y.Kind == yaml.ScalarNode && y.ShortTag() == "!!str" {
-		return y.Value
-	}
-	return ""
+	return field.resolved().Value
 }
 
 // Fields yields the keys and values of a mapping, with the fields of what is merged into it behind its own.
@@ -182,8 +185,8 @@ func (n Node) resolved() *yaml.Node {
 	return y
 }
 
-// find goes down a path as far as the file has it.
-func (n Node) find(path string) Node {
+// Find goes down a path as far as the file has it.
+func (n Node) Find(path string) Node {
 	for path != "" {
 		var step string
 		if rest, ok := strings.CutPrefix(path, "["); ok {
