@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,16 @@ type Policy struct {
 	File string
 	// Source is where the object stands.
 	Source Node
+}
+
+// Fault returns a defect of the policy at a path such as "spec.rules[0]", without noting it.
+func (p Policy) Fault(path, format string, args ...any) Fault {
+	return Fault{
+		File:    p.File,
+		Line:    p.Source.Find(path).Line(),
+		Path:    join(p.Source.path, path),
+		Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // Policies reads the policies of a file and passes over objects of other kinds. What is wrong with one, by its shape or
