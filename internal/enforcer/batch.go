@@ -15,9 +15,9 @@ const (
 	maxCounters = 2048
 	// maxCallers bounds the callers of a batch; the store counts them in 32 bits.
 	maxCallers = 1 << 16
-	// patience, in StoreTimeouts, is how long a batch may stay under way behind the callers that it has lost.
-	patience    = 100
-	minPatience = time.Second
+	// patience is how long a batch may stay under way behind the callers that it has lost: a late answer still tells
+	// what was charged.
+	patience = time.Second
 	// descheduled is by how much a timer must be late for the process itself to be suspected: a pod that gets no
 	// processor must not take the store for dead.
 	descheduled = time.Millisecond
@@ -39,6 +39,8 @@ type batcher struct {
 	// mirror takes over what the store said of an entry, admitted of whose callers were admitted by it.
 	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
 	opened func(cause string)
+
+	callers sync.Pool // of *caller, those that nobody refers to
 
 	mu        sync.Mutex
 	gathering *batch
@@ -95,11 +97,11 @@ const (
 	left                 // answered without the store, and keeps its slot
 )
 
-var callers = sync.Pool{New: func() any {
+func newCaller() any {
 	c := &caller{ready: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	c.timer.Stop()
 	return c
-}}
+}
 
 // answer is what a caller got.
 type answer struct {
@@ -115,10 +117,10 @@ type answer struct {
 // take asks the store and returns within the timeout. When the store is late, fallBack answers instead; it runs once,
 // at the moment from which on the store's answer no longer counts for this caller, and says whether it admitted.
 func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBack(cause string) bool }) answer {
-	c := callers.Get().(*caller)
+	c := b.callers.Get().(*caller)
 	c.state, c.admitted, c.granted, c.place, c.err = waiting, false, false, 0, nil
 	if !b.join(w, c) {
-		callers.Put(c)
+		b.callers.Put(c)
 		b.counts.fail(ReasonFull)
 		return answer{err: errFull}
 	}
@@ -129,11 +131,11 @@ func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBac
 		select {
 		case <-c.ready:
 			c.timer.Stop()
-			return c.take()
+			return b.part(c)
 		case <-ctx.Done():
 			c.timer.Stop()
 			if !c.leave(nil, "") {
-				return c.take()
+				return b.part(c)
 			}
 			return answer{gone: true}
 		case <-c.timer.C:
@@ -148,14 +150,14 @@ func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBac
 			continue
 		}
 		if !c.leave(fallBack, timeoutCause) {
-			return c.take()
+			return b.part(c)
 		}
 		return answer{local: true}
 	}
 }
 
-// take returns what the batch wrote for the caller, and the caller to the pool.
-func (c *caller) take() answer {
+// part returns what the batch wrote for the caller, and the caller to the pool.
+func (b *batcher) part(c *caller) answer {
 	a := answer{granted: c.granted, place: c.place, err: c.err}
 	if c.err == nil {
 		a.Answer = &c.batch.answers[c.group]
@@ -165,7 +167,7 @@ func (c *caller) take() answer {
 	default:
 	}
 	c.batch = nil
-	callers.Put(c)
+	b.callers.Put(c)
 	return a
 }
 
@@ -243,7 +245,7 @@ func (b *batcher) run(g *batch) {
 		return
 	}
 	watch := time.AfterFunc(b.timeout, func() { b.overdue(g, time.Now().Add(-b.timeout), false) })
-	ctx, cancel := context.WithTimeout(context.Background(), max(minPatience, patience*b.timeout))
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+patience)
 	sent := time.Now()
 	now, err := b.store.Take(ctx, g.entries, g.answers)
 	took := time.Since(sent)

@@ -117,6 +117,7 @@ func New(o Options) *Enforcer {
 		counts:  e.counts,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
+		callers: sync.Pool{New: newCaller},
 	}
 	e.decisions.New = func() any { return &decision{e: e} }
 	return e
@@ -196,7 +197,7 @@ func (e *Enforcer) probe() {
 }
 
 func (e *Enforcer) sendProbe() {
-	ctx, cancel := context.WithTimeout(context.Background(), max(minPatience, patience*e.options.StoreTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), e.options.StoreTimeout+patience)
 	defer cancel()
 	sent := time.Now()
 	answers := make([]Answer, 1)

@@ -137,7 +137,7 @@ func (b *batcher) sendRefunds() {
 			return
 		}
 		b.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), minPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		if err := b.store.Refund(ctx, refunds); err != nil {
 			b.counts.fail(reasonOf(err))
 		}
