@@ -43,6 +43,9 @@ func (b *batch) reset() {
 	b.call = b.call[:0]
 }
 
+// empty says that nothing was encoded.
+func (b *batch) empty() bool { return len(b.data) == 0 }
+
 // appendCounter enters a counter's key, when it is new, and appends what the scripts read of the counter, without its
 // cost: algorithm, index of the key, limit, window, capacity.
 func (b *batch) appendCounter(prefix string, c *enforcer.Counter) error {

@@ -47,11 +47,11 @@ func classify(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &enforcer.StoreError{Reason: Reason(err), Err: err}
+	return &enforcer.StoreError{Reason: reasonOf(err), Err: err}
 }
 
-// Reason tells the kind of a failure. A caller that hung up is ReasonOther: that is no verdict on Redis.
-func Reason(err error) enforcer.Reason {
+// reasonOf tells the kind of a failure. A caller that hung up is ReasonOther: that is no verdict on Redis.
+func reasonOf(err error) enforcer.Reason {
 	var known *enforcer.StoreError
 	var reply redis.Error
 	switch {

@@ -63,5 +63,12 @@ func NewClient(options *redis.UniversalOptions) redis.UniversalClient {
 	if o.ConnMaxIdleTime == 0 {
 		o.ConnMaxIdleTime = idleTime
 	}
+	if o.MasterName == "" && (len(o.Addrs) > 1 || o.IsClusterMode) {
+		cluster := o.Cluster()
+		// Each command goes to the node of its first key. Routing by the server's command table would ask for that
+		// table first, which ACLs may refuse.
+		cluster.DisableRoutingPolicies = true
+		return redis.NewClusterClient(cluster)
+	}
 	return redis.NewUniversalClient(&o)
 }

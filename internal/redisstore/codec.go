@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/weir-dev/weir/internal/enforcer"
 	"github.com/weir-dev/weir/internal/enforcer/algorithm"
@@ -23,7 +24,6 @@ const (
 	answerBytes  = 1 + 4             // failed, granted
 	shadowBytes  = 4                 // granted
 	counterBytes = 1 + 4 + 7 + 7 + 6 // flags, remaining, retry after, reset after, ahead
-	notAnswered  = 1<<32 - 1
 
 	flagAllowed     = 1
 	flagSatisfiable = 2
@@ -75,7 +75,11 @@ func replyBytes(entries []enforcer.Entry) int {
 }
 
 // decodeTake reads the reply to entries into answers and returns the store's time.
-func decodeTake(reply string, entries []enforcer.Entry, answers []enforcer.Answer) (now int64, err error) {
+func decodeTake(value any, entries []enforcer.Entry, answers []enforcer.Answer) (now int64, err error) {
+	reply, err := text(value)
+	if err != nil {
+		return 0, err
+	}
 	if len(reply) != replyBytes(entries) {
 		return 0, fmt.Errorf("%w: %d bytes, want %d", errReply, len(reply), replyBytes(entries))
 	}
@@ -96,11 +100,7 @@ func decodeAnswer(r *reader, entry *enforcer.Entry, answer *enforcer.Answer, now
 	}
 	answer.Shadow = answer.Shadow[:0]
 	for range entry.Shadow {
-		granted := r.uint(shadowBytes)
-		if granted == notAnswered {
-			granted = -1
-		}
-		answer.Shadow = append(answer.Shadow, granted)
+		answer.Shadow = append(answer.Shadow, r.uint(shadowBytes))
 	}
 	answer.Results = answer.Results[:0]
 	for range entry.Counters {
@@ -117,4 +117,39 @@ func decodeAnswer(r *reader, entry *enforcer.Entry, answer *enforcer.Answer, now
 	if failed {
 		answer.Granted, answer.Err = 0, classify(errState)
 	}
+}
+
+// decodeRefund reads how many refunds met a state that is not understood.
+func decodeRefund(value any) error {
+	failed, err := integer(value)
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d counters: %w", failed, errState)
+	}
+	return err
+}
+
+// text reads the reply of a script that answers with one string.
+func text(value any) (string, error) {
+	reply, ok := value.(string)
+	if !ok {
+		return "", fmt.Errorf("%w: %T, want a string", errReply, value)
+	}
+	return reply, nil
+}
+
+// integer reads an integer that is not negative, as Redis sends it or as decimal text.
+func integer(value any) (int64, error) {
+	n := int64(-1)
+	switch value := value.(type) {
+	case int64:
+		n = value
+	case string:
+		if parsed, err := strconv.ParseInt(value, 10, 64); err == nil {
+			n = parsed
+		}
+	}
+	if n < 0 {
+		return 0, fmt.Errorf("%w: %v is not a number", errReply, value)
+	}
+	return n, nil
 }

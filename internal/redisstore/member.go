@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -84,9 +83,9 @@ func memberKeys(k keys, w policy.Workload) []string {
 func (m *Member) Heartbeat(
 	ctx context.Context, report policy.Report, poll time.Duration,
 ) (enforcer.Standing, error) {
-	body, err := json.Marshal(report)
+	body, err := policy.EncodeReport(report)
 	if err != nil {
-		return enforcer.Standing{}, fmt.Errorf("encoding the report: %w", err)
+		return enforcer.Standing{}, err
 	}
 	lifetime := 3 * max(poll, time.Second)
 	cmd, err := heartbeatScript.call(ctx, m.client, memberKeys(m.keys, m.workload),
@@ -113,24 +112,6 @@ func decodeStanding(reply any) (enforcer.Standing, error) {
 		numbers[i] = n
 	}
 	return enforcer.Standing{Rank: int(numbers[0]), Count: int(numbers[1]), Version: numbers[2], Now: numbers[3]}, nil
-}
-
-// integer reads an integer that is not negative, as Redis sends it or as decimal text.
-func integer(part any) (int64, error) {
-	n := int64(-1)
-	switch part := part.(type) {
-	case int64:
-		n = part
-	case string:
-		parsed, err := strconv.ParseInt(part, 10, 64)
-		if err == nil {
-			n = parsed
-		}
-	}
-	if n < 0 {
-		return 0, fmt.Errorf("%w: %v is not a number", errReply, part)
-	}
-	return n, nil
 }
 
 // Leave takes the member out of the set.

@@ -47,33 +47,43 @@ func loadScript(files ...string) *script {
 	return &script{name: files[len(files)-1], source: string(source), sha: hex.EncodeToString(sum[:])}
 }
 
-// scripter is what a script needs of a client: of the client itself, or of one node of a cluster.
-type scripter interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-	ScriptLoad(ctx context.Context, script string) *redis.StringCmd
-}
+// once is a command that must not be sent again when it may have been executed. A cluster's client still follows a
+// redirection: a server that redirects has executed nothing.
+type once struct{ *redis.Cmd }
 
-// run sends the script once; args are "evalsha", the sha, the number of keys, the keys and the arguments. A server
-// that does not know the script has not run any of it, so it gets the script and then the same command again. That is
-// the only case in which anything is sent twice.
-func (s *script) run(ctx context.Context, client scripter, args []any) (*redis.Cmd, error) {
-	cmd := redis.NewCmd(ctx, args...)
+func newOnce(ctx context.Context, args []any) once { return once{redis.NewCmd(ctx, args...)} }
+
+// NoRetry tells the client so.
+func (once) NoRetry() bool { return true }
+
+// run sends the script; args are "evalsha", the sha, the number of keys, the keys and the arguments. A server that does
+// not know the script has not run any of it, so the same goes to it once more with the source, which it then keeps.
+// That is the only case in which anything is sent twice.
+func (s *script) run(ctx context.Context, client redis.UniversalClient, args []any) (*redis.Cmd, error) {
+	cmd := newOnce(ctx, args)
 	err := client.Process(ctx, cmd)
-	if err != nil && Reason(err) == enforcer.ReasonNoScript {
-		if err := client.ScriptLoad(ctx, s.source).Err(); err != nil {
-			return nil, classify(fmt.Errorf("loading script %s: %w", s.name, err))
-		}
-		cmd = redis.NewCmd(ctx, args...)
+	if unknownScript(err) {
+		cmd = newOnce(ctx, s.withSource(args))
 		err = client.Process(ctx, cmd)
 	}
 	if err != nil {
 		return nil, classify(fmt.Errorf("running script %s: %w", s.name, err))
 	}
-	return cmd, nil
+	return cmd.Cmd, nil
 }
 
+// withSource changes a command so that it brings the script along.
+func (s *script) withSource(args []any) []any {
+	args[0], args[1] = "eval", s.source
+	return args
+}
+
+func unknownScript(err error) bool { return err != nil && reasonOf(err) == enforcer.ReasonNoScript }
+
 // call is run for scripts of a few keys and arguments.
-func (s *script) call(ctx context.Context, client scripter, keys []string, args ...any) (*redis.Cmd, error) {
+func (s *script) call(
+	ctx context.Context, client redis.UniversalClient, keys []string, args ...any,
+) (*redis.Cmd, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, "evalsha", s.sha, len(keys))
 	for _, key := range keys {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,11 +13,18 @@ import (
 )
 
 // Store holds the counters of one namespace of a table. It is safe for concurrent use.
+//
+// On one Redis, or one behind sentinels, a batch is one script: the answers are those of a serial order. On a Redis
+// Cluster it is one script for each slot, all at once. A request over several slots is admitted only if all of them
+// admit it; what the others then hold too much goes back with the next call, at the latest after refundDelay, and may
+// refuse others until then. It never admits too many.
 type Store struct {
-	client redis.UniversalClient
-	prefix string
-	time   func() int64
-	pool   sync.Pool // of *batch
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // nil when the client is not one
+	prefix  string
+	time    func() int64
+	batches sync.Pool // of *batch
+	owed    debts
 }
 
 var _ enforcer.Store = (*Store)(nil)
@@ -34,12 +42,16 @@ type StoreOptions struct {
 
 // NewStore returns a Store.
 func NewStore(options StoreOptions) *Store {
-	return &Store{
-		client: options.Client,
-		prefix: newKeys(options.Table).counterPrefix(options.Namespace),
-		time:   options.Time,
-		pool:   sync.Pool{New: func() any { return newBatch() }},
+	cluster, _ := options.Client.(*redis.ClusterClient)
+	s := &Store{
+		client:  options.Client,
+		cluster: cluster,
+		prefix:  newKeys(options.Table).counterPrefix(options.Namespace),
+		time:    options.Time,
+		batches: sync.Pool{New: func() any { return newBatch() }},
 	}
+	s.owed.pay = s.payDebts
+	return s
 }
 
 // now is the first argument of the counter scripts.
@@ -50,51 +62,59 @@ func (s *Store) now() string {
 	return strconv.FormatInt(s.time(), 10)
 }
 
-// Take answers the entries in order with one script, in one round trip.
+// Take answers the entries in order, in one round trip.
 func (s *Store) Take(ctx context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {
 	if len(answers) < len(entries) {
 		return 0, fmt.Errorf("taking: %d entries, but room for %d answers", len(entries), len(answers))
 	}
-	b := s.pool.Get().(*batch)
-	defer s.pool.Put(b)
-	if err := b.encodeTake(s.prefix, entries); err != nil {
-		return 0, fmt.Errorf("taking: %w", err)
+	take := s.takeOnce
+	if s.cluster != nil {
+		take = s.takeParts
 	}
-	cmd, err := takeScript.run(ctx, s.client, b.args(takeScript, s.now()))
-	if err != nil {
-		return 0, fmt.Errorf("taking: %w", err)
-	}
-	reply, err := textOf(cmd)
-	if err != nil {
-		return 0, fmt.Errorf("taking: %w", err)
-	}
-	now, err := decodeTake(reply, entries, answers)
+	now, err := take(ctx, entries, answers)
 	if err != nil {
 		return 0, fmt.Errorf("taking: %w", classify(err))
 	}
 	return now, nil
 }
 
-// Refund gives back what still weighs, with one script. It is best effort and at most once.
-func (s *Store) Refund(ctx context.Context, refunds []enforcer.Refund) error {
-	b := s.pool.Get().(*batch)
-	defer s.pool.Put(b)
-	if err := b.encodeRefunds(s.prefix, refunds); err != nil {
-		return fmt.Errorf("refunding: %w", err)
+// takeOnce is Take on one server.
+func (s *Store) takeOnce(ctx context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {
+	b := s.batches.Get().(*batch) //nolint:errcheck // the pool holds nothing else
+	defer s.batches.Put(b)
+	if err := b.encodeTake(s.prefix, entries); err != nil {
+		return 0, err
 	}
-	if len(b.index) == 0 {
-		return nil
+	cmd, err := takeScript.run(ctx, s.client, b.args(takeScript, s.now()))
+	if err != nil {
+		return 0, err
+	}
+	return decodeTake(cmd.Val(), entries, answers)
+}
+
+// Refund gives back what still weighs, in one round trip. It is best effort and at most once.
+func (s *Store) Refund(ctx context.Context, refunds []enforcer.Refund) error {
+	refund := s.refundOnce
+	if s.cluster != nil {
+		refund = s.refundParts
+	}
+	if err := refund(ctx, refunds); err != nil {
+		return fmt.Errorf("refunding: %w", classify(err))
+	}
+	return nil
+}
+
+func (s *Store) refundOnce(ctx context.Context, refunds []enforcer.Refund) error {
+	b := s.batches.Get().(*batch) //nolint:errcheck // the pool holds nothing else
+	defer s.batches.Put(b)
+	if err := b.encodeRefunds(s.prefix, refunds); err != nil || b.empty() {
+		return err
 	}
 	cmd, err := refundScript.run(ctx, s.client, b.args(refundScript, s.now()))
 	if err != nil {
-		return fmt.Errorf("refunding: %w", err)
+		return err
 	}
-	if failed, err := integer(cmd.Val()); err != nil {
-		return fmt.Errorf("refunding: %w", classify(err))
-	} else if failed > 0 {
-		return fmt.Errorf("refunding %d counters: %w", failed, classify(errState))
-	}
-	return nil
+	return decodeRefund(cmd.Val())
 }
 
 // Reset forgets counters: their identities are full again.
@@ -102,21 +122,62 @@ func (s *Store) Reset(ctx context.Context, counters []enforcer.Counter) error {
 	if len(counters) == 0 {
 		return nil
 	}
-	names := make([]string, len(counters))
+	pipeline := s.client.Pipeline()
 	for i := range counters {
-		names[i] = string(appendCounter(nil, s.prefix, &counters[i]))
+		pipeline.Del(ctx, string(appendCounter(nil, s.prefix, &counters[i])))
 	}
-	if err := s.client.Del(ctx, names...).Err(); err != nil {
+	if _, err := pipeline.Exec(ctx); err != nil {
 		return classify(fmt.Errorf("resetting %d counters: %w", len(counters), err))
 	}
 	return nil
 }
 
-// textOf returns the reply of a script that answers with one string.
-func textOf(cmd *redis.Cmd) (string, error) {
-	text, ok := cmd.Val().(string)
-	if !ok {
-		return "", classify(fmt.Errorf("%w: %T, want a string", errReply, cmd.Val()))
+const (
+	// refundDelay is how long what a batch owes may wait for a next batch that takes it along.
+	refundDelay = 5 * time.Millisecond
+	// payTimeout bounds the call that pays debts when there is no next batch.
+	payTimeout = time.Second
+	// maxDebts bounds what is remembered. What is not given back ages out.
+	maxDebts = 4096
+)
+
+// debts are refunds that a call left behind.
+type debts struct {
+	pay func() // called refundDelay after the first of them, unless take came before
+
+	mu      sync.Mutex
+	refunds []enforcer.Refund
+	timer   *time.Timer
+}
+
+func (d *debts) add(refunds []enforcer.Refund) {
+	if len(refunds) == 0 {
+		return
 	}
-	return text, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refunds = append(d.refunds, refunds[:min(len(refunds), maxDebts-len(d.refunds))]...)
+	if d.timer == nil {
+		d.timer = time.AfterFunc(refundDelay, d.pay)
+	}
+}
+
+// take returns all debts, once: whoever gets them tries to pay them, and they are never tried again.
+func (d *debts) take() []enforcer.Refund {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	refunds := d.refunds
+	d.refunds = nil
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	return refunds
+}
+
+func (s *Store) payDebts() {
+	ctx, cancel := context.WithTimeout(context.Background(), payTimeout)
+	defer cancel()
+	// Nobody waits for it. What is lost ages out.
+	_ = s.Refund(ctx, s.owed.take())
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,8 +92,7 @@ func decodePublished(reply any) (policy.Published, error) {
 		p.Row = []byte(parts[0])
 	}
 	if parts[1] != "" {
-		var replicas policy.Replicas
-		if err := json.Unmarshal([]byte(parts[1]), &replicas); err == nil {
+		if replicas, err := policy.DecodeReplicas([]byte(parts[1])); err == nil {
 			p.Replicas = &replicas
 		}
 	}
@@ -105,12 +103,9 @@ func decodePublished(reply any) (policy.Published, error) {
 	}
 	p.MembersVersion = version
 	for i := 4; i < len(parts); i += 2 {
-		var report policy.Report
-		if err := json.Unmarshal([]byte(parts[i+1]), &report); err != nil {
-			continue
+		if report, err := policy.DecodeReport(parts[i], []byte(parts[i+1])); err == nil {
+			p.Members = append(p.Members, report)
 		}
-		report.Member = parts[i]
-		p.Members = append(p.Members, report)
 	}
 	slices.SortFunc(p.Members, func(a, b policy.Report) int { return strings.Compare(a.Member, b.Member) })
 	return p, nil
@@ -123,9 +118,9 @@ func decodePublished(reply any) (policy.Published, error) {
 // the generation of a policy. A row with an empty PolicyList is compared by its revision alone: that is how a leader
 // goes on after its API server was restored from a backup.
 func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) (policy.Refusal, error) {
-	body, err := json.Marshal(row)
+	body, err := policy.EncodeRow(row)
 	if err != nil {
-		return "", fmt.Errorf("encoding the row of %s: %w", w, err)
+		return "", fmt.Errorf("publishing %s: %w", w, err)
 	}
 	if err := t.client.SAdd(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
 		return "", classify(fmt.Errorf("entering %s: %w", w, err))
@@ -146,9 +141,9 @@ func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) 
 func (t *Table) PublishReplicas(
 	ctx context.Context, w policy.Workload, epoch string, replicas policy.Replicas,
 ) (policy.Refusal, error) {
-	body, err := json.Marshal(replicas)
+	body, err := policy.EncodeReplicas(replicas)
 	if err != nil {
-		return "", fmt.Errorf("encoding the replicas of %s: %w", w, err)
+		return "", fmt.Errorf("publishing %s: %w", w, err)
 	}
 	cmd, err := replicasScript.call(ctx, t.client, []string{t.keys.fence(w), t.keys.replicas(w)},
 		t.installation, t.term.Load(), epoch, t.keys.changed(w), body)
@@ -159,15 +154,15 @@ func (t *Table) PublishReplicas(
 }
 
 func refusal(cmd *redis.Cmd) (policy.Refusal, error) {
-	text, err := textOf(cmd)
+	reason, err := text(cmd.Val())
 	if err != nil {
-		return "", err
+		return "", classify(err)
 	}
-	switch refusal := policy.Refusal(text); refusal {
+	switch refusal := policy.Refusal(reason); refusal {
 	case policy.Accepted, policy.RefusedOwner, policy.RefusedRevision, policy.RefusedVersion, policy.RefusedStale:
 		return refusal, nil
 	}
-	return "", classify(fmt.Errorf("%w: refusal %q", errReply, text))
+	return "", classify(fmt.Errorf("%w: refusal %q", errReply, reason))
 }
 
 // Workloads lists the workloads of this table that have or had a row.

@@ -33,7 +33,11 @@ func rowOf(owner, epoch string, n int64, change func(*policy.Row)) policy.Row {
 		Revision:   policy.Revision{Epoch: epoch, N: n},
 		PolicyList: "1000",
 		Policies:   []policy.RowPolicy{{Name: "checkout", UID: "uid-1", Generation: 5, Evaluation: policy.EvaluationAll}},
-		Rules:      []policy.RowRule{{Policy: "checkout", Name: "default"}},
+		Rules: []policy.RowRule{{
+			Policy: "checkout", Name: "default", Mode: policy.ModeEnforce, WhenKeyMissing: policy.WhenKeyMissingAnonymous,
+			Limits:         []policy.RowLimit{{ID: "abc", Algorithm: policy.FixedWindow, Requests: 10, Window: 60e6}},
+			OnStoreFailure: policy.OnStoreFailureFailOpen,
+		}},
 	}
 	if change != nil {
 		change(&row)
@@ -154,16 +158,16 @@ func TestListenHearsOfRowsAndMembers(t *testing.T) {
 	}{
 		{"a row", func() error { _, err := table.Publish(ctx, checkout, rowOf("blue", "100", 1, nil)); return err }, true, false},
 		{"replicas", func() error {
-			_, err := table.PublishReplicas(ctx, checkout, "100", policy.Replicas{N: 2})
+			_, err := table.PublishReplicas(ctx, checkout, "100", policy.Replicas{Version: 1, N: 2})
 			return err
 		}, true, false},
 		{"a missing row", func() error { return w.member().AskForRow(ctx) }, false, true},
 		{"a new member", func() error {
-			_, err := w.member().Heartbeat(ctx, policy.Report{Member: "a"}, time.Second)
+			_, err := w.member().Heartbeat(ctx, policy.Report{Member: "a", Pod: "a"}, time.Second)
 			return err
 		}, false, true},
 		{"a new report", func() error {
-			_, err := w.member().Heartbeat(ctx, policy.Report{Member: "a", Library: "v2"}, time.Second)
+			_, err := w.member().Heartbeat(ctx, policy.Report{Member: "a", Pod: "a", Library: "v2"}, time.Second)
 			return err
 		}, false, true},
 		{"a leaving member", func() error { return w.member().Leave(ctx, "a") }, false, true},

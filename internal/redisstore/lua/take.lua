@@ -5,10 +5,9 @@
 -- rule), algorithm, index of its key (of logs, from the end), limit, window, capacity, cost of one caller.
 --
 -- The reply is the time, and per entry: 1 if a state was not understood, callers granted, then for each shadow rule
--- the callers that it charged (2^32-1: a state was not understood), then per counter: flags (1 allowed, 2 satisfiable),
+-- the callers that it charged (none if a state was not understood), then per counter: flags (1 allowed, 2 satisfiable),
 -- remaining, retry after, reset after, and by how much it was judged ahead of the time.
 local data = ARGV[3]
-local NOT_ANSWERED = 4294967295
 
 local rules, algorithms, index, limits, windows, capacities, costs = {}, {}, {}, {}, {}, {}, {}
 local judged, debts, carries, rooms, shadow = {}, {}, {}, {}, {}
@@ -47,7 +46,7 @@ while position <= #data do
         granted = fits
       end
     elseif rule > 0 then
-      shadow[rule] = -1
+      shadow[rule] = 0
     else
       failed = true
     end
@@ -63,16 +62,16 @@ while position <= #data do
       shadow[rule] = granted
     end
     lines = lines + 1
-    out[lines] = pack('>I4', shadow[rule] < 0 and NOT_ANSWERED or shadow[rule])
+    out[lines] = pack('>I4', shadow[rule])
   end
 
   for j = 1, count do
-    local rule = rules[j]
+    local rule, a, k = rules[j], algorithms[j], index[j]
     lines = lines + 1
-    if failed or rule > 0 and shadow[rule] < 0 then
+    if failed or algorithm[k] ~= a then
       out[lines] = pack('>BI4I7I7I6', 0, 0, 0, 0, 0)
     else
-      local a, k, l, w, capacity, cost = algorithms[j], index[j], limits[j], windows[j], capacities[j], costs[j]
+      local l, w, capacity, cost = limits[j], windows[j], capacities[j], costs[j]
       local t, u, c, free = judged[j], debts[j], carries[j], rooms[j]
       local charge, gone = cost * (rule == 0 and granted or shadow[rule]), nil
       if charge > 0 then
