@@ -2,8 +2,8 @@ package v1alpha1
 
 // Limit is a number of requests in a window of time.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.burst) || self.?algorithm.orValue('TokenBucket') == 'TokenBucket'",fieldPath=".burst",message="only with algorithm TokenBucket"
-// +kubebuilder:validation:XValidation:rule="self.?algorithm.orValue('TokenBucket') != 'SlidingWindowLog' || self.requests <= 10000",fieldPath=".requests",message="must be at most 10000 with algorithm SlidingWindowLog, which keeps one entry for each request"
+// +kubebuilder:validation:XValidation:rule="!has(self.burst) || !has(self.algorithm) || self.algorithm == 'TokenBucket'",fieldPath=".burst",message="only with algorithm TokenBucket"
+// +kubebuilder:validation:XValidation:rule="!has(self.algorithm) || self.algorithm != 'SlidingWindowLog' || self.requests <= 10000",fieldPath=".requests",message="must be at most 10000 with algorithm SlidingWindowLog, which keeps one entry for each request"
 type Limit struct {
 	// requests is how many requests are admitted in a window; a request with a cost counts as many. 0 denies every
 	// request. At most 1000000000; with SlidingWindowLog at most 10000.
@@ -52,7 +52,7 @@ const (
 
 // Override is other numbers for the requests whose attribute holds.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.limits) != self.?unlimited.orValue(false)",message="exactly one of limits and unlimited: true must be set"
+// +kubebuilder:validation:XValidation:rule="has(self.limits) != (has(self.unlimited) && self.unlimited)",message="exactly one of limits and unlimited: true must be set"
 type Override struct {
 	// when says which requests the override is for. It reads an attribute, which the application sets: a client cannot
 	// choose its own tier.
@@ -62,7 +62,7 @@ type Override struct {
 	// limits replace the rule's limits. Each has the algorithm and window of a limit of the rule, and so its counter.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && a.?algorithm.orValue('TokenBucket') == b.?algorithm.orValue('TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
+	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
 	// +listType=atomic
 	// +optional
 	Limits []Limit `json:"limits,omitempty"`

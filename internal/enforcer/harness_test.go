@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 	"github.com/weir-dev/weir/internal/enforcer/memstore"
 	"github.com/weir-dev/weir/internal/policy"
 )
@@ -126,6 +127,9 @@ func (t *table) set(change func(*table)) {
 	defer t.mu.Unlock()
 	change(t)
 }
+
+// advance lets the time of a bubble pass.
+func advance(d time.Duration) { <-time.After(d) }
 
 // harness is one replica with a store and a table.
 type harness struct {
@@ -244,3 +248,14 @@ func (h *harness) sendAll(n int, r enforcer.Request) (admitted int) {
 }
 
 var errRefused = &enforcer.StoreError{Reason: enforcer.ReasonRefused, Err: errors.New("connection refused")}
+
+// counter is the one that the first limit of a policy "p" with one rule "r" by X-Api-Key counts a key with.
+func (h *harness) counter(key string, requests int64) enforcer.Counter {
+	h.t.Helper()
+	return enforcer.Counter{
+		Identity: enforcer.IdentityOf(h.Enforcer, as(key)),
+		ID:       policy.LimitID(workload, "p", "r", policy.FixedWindow, time.Hour.Microseconds()),
+		Limit:    algorithm.Limit{Algorithm: algorithm.FixedWindow, Requests: requests, Window: time.Hour.Microseconds()},
+		Cost:     1,
+	}
+}

@@ -68,7 +68,7 @@ func (s *Store) TakeAt(now int64, e *enforcer.Entry, a *enforcer.Answer) {
 	locked := s.lock(e.Counters)
 	defer s.unlock(locked)
 
-	var buffer [8]*slot
+	var buffer [32]*slot
 	slots := buffer[:0]
 	for i := range e.Counters {
 		slot := s.slot(&e.Counters[i], now)
