@@ -38,6 +38,10 @@ lint: ## Format and lint (the linter itself is built by the first call, in about
 	$(LINT) fmt --diff
 	$(LINT) run
 
+.PHONY: demo
+demo: deps build-cluster ## Show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)
+	@$(DEV) demo
+
 .PHONY: cluster
 cluster: ## Start a local Kubernetes and print its KUBECONFIG
 	@$(DEV) cluster up

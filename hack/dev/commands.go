@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-dev/weir/hack/dev/cluster"
+	"github.com/weir-dev/weir/hack/dev/demo"
 	"github.com/weir-dev/weir/hack/dev/deps"
 	"github.com/weir-dev/weir/hack/dev/process"
 )
@@ -92,4 +93,11 @@ func build(ctx context.Context, root string) error {
 		return err
 	}
 	return linkKubectl(root, filepath.Join(assets.ControlPlane, "kubectl"))
+}
+
+func showDemo(ctx context.Context, root string) error {
+	if err := os.Chdir(root); err != nil {
+		return fmt.Errorf("entering the repository: %w", err)
+	}
+	return demo.Run(ctx, os.Stdout, filepath.Join(root, ".dev", "demo"))
 }

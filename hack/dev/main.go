@@ -24,6 +24,7 @@ var commands = []command{
 	{"cluster up", "start the local Kubernetes, or find it running, and print its KUBECONFIG", clusterUp},
 	{"cluster down", "end the local Kubernetes", clusterDown},
 	{"deps", "install the programs that tests need, where this may be done without asking", installDeps},
+	{"demo", "show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)", showDemo},
 	{"build", "build what the local Kubernetes consists of, unless it is built already", build},
 }
 

@@ -25,18 +25,27 @@ type Replicas struct {
 	Ready       int `json:"ready"`
 	Desired     int `json:"desired"`
 	Terminating int `json:"terminating"`
-	// At is when this was written, in µs of the writer's clock; MembersVersion the version of the members then.
+	// At is when N or MembersVersion last changed, in µs of the writer's clock; MembersVersion is the version of the
+	// members then.
 	At             int64 `json:"at"`
 	MembersVersion int64 `json:"membersVersion"`
 	// RaisedTo was asked for at RaisedAt: for 60 s N is at least that. Zero when nothing is pending.
 	RaisedTo int   `json:"raisedTo,omitempty"`
 	RaisedAt int64 `json:"raisedAt,omitempty"`
-	// FallingSince is when the count first was below N, zero when it is not.
-	FallingSince int64 `json:"fallingSince,omitempty"`
+	// Serving is the number of pods that serve, without what RaisedTo and Falls add to it.
+	Serving int `json:"serving,omitempty"`
+	// Falls are the higher counts of the last 30 s, highest first: N is not below them yet.
+	Falls []Fall `json:"falls,omitempty"`
 	// Wanted is max(spec.replicas, status.replicas) when this was written: a rise is seen against it.
 	Wanted int `json:"wanted,omitempty"`
 	// UID is the target's, so that a recreated workload starts anew.
 	UID string `json:"uid,omitempty"`
 	// IdleSince is when the last replica went, zero while there is one.
 	IdleSince int64 `json:"idleSince,omitempty"`
+}
+
+// Fall is a count that ended: at At, in µs, fewer than From pods served.
+type Fall struct {
+	From int   `json:"from"`
+	At   int64 `json:"at"`
 }

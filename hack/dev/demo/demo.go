@@ -45,7 +45,7 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 	}
 	for i, s := range steps {
 		r.heading("%d. %s", i+1, s.tell)
-		if err := s.run(ctx, w); err != nil {
+		if err := s.do(ctx, w); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

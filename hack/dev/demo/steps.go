@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-dev/weir/hack/dev/process"
+	"github.com/weir-dev/weir/hack/dev/run"
 )
 
 // perMinute is what config/samples says of POST /exports: five a minute for each API key.
@@ -16,19 +17,19 @@ const perMinute = 5
 // allowed is what a bucket of perMinute may admit to a fresh key in this time.
 func allowed(elapsed time.Duration) int { return perMinute + int(perMinute*elapsed/time.Minute) }
 
-func exports(apiKey string) request {
-	return request{method: http.MethodPost, path: "/exports", apiKey: apiKey}
+func exports(apiKey string) run.Request {
+	return run.Request{Method: http.MethodPost, Path: "/exports", APIKey: apiKey}
 }
 
 type step struct {
 	name string
 	tell string
-	run  func(context.Context, *world) error
+	do   func(context.Context, *world) error
 }
 
 var steps = []step{
 	{"one-client", "One client sends 20 requests to one replica.", oneClient},
-	{"three-replicas", "300 requests at once for one API key, over three replicas together, 5 keys one after the other.", threeReplicas},
+	{"three-replicas", "300 requests at once for one API key, over three replicas together, 20 rounds with a key each.", threeReplicas},
 	{"scaled-to-five", "kubectl scale deployment/checkout --replicas=5, then the same over five replicas.", scaledToFive},
 	{"raised-limit", "The limit is edited from 5 to 8 while a key is spent: only the difference is admitted.", raisedLimit},
 	{"redis-killed", "Redis is killed while clients send. Exports keep their limit by local shares, login is closed, the rest stays open.", redisKilled},
@@ -62,7 +63,7 @@ func (w *world) settled(ctx context.Context, replicas int) error {
 }
 
 func oneClient(ctx context.Context, w *world) error {
-	addresses, err := w.fleet.addresses(ctx, 3)
+	addresses, err := w.fleet.Addresses(ctx, 3)
 	if err != nil {
 		return err
 	}
@@ -75,29 +76,29 @@ func oneClient(ctx context.Context, w *world) error {
 	}
 	w.report.say("$ kubectl get rlp -n %s", namespace)
 	w.report.indent(out)
-	t := load(ctx, addresses[:1], 20, exports("one-client"))
+	t := run.Load(ctx, addresses[:1], 20, exports("one-client"))
 	w.check("one-client", t, perMinute, perMinute)
 	return nil
 }
 
 // check compares what was admitted with what the limit allows: at least and at most.
-func (w *world) check(step string, t tally, least, most int, notes ...string) {
+func (w *world) check(step string, t run.Tally, least, most int, notes ...string) {
 	limit := fmt.Sprint(most)
 	if least != most {
 		limit = fmt.Sprintf("%d..%d", least, most)
 	}
-	detail := fmt.Sprintf("admitted=%d limit=%s sent=%d by=%s slowest=%s", t.admitted(), limit, t.sent, sources(t), t.slowest.Round(10*time.Microsecond))
-	if t.failed > 0 {
-		notes = append(notes, fmt.Sprintf("failed=%d (%v)", t.failed, t.failure))
+	detail := fmt.Sprintf("admitted=%d limit=%s sent=%d by=%s slowest=%s", t.Admitted(), limit, t.Sent, sources(t), t.Slowest.Round(10*time.Microsecond))
+	if t.Failed > 0 {
+		notes = append(notes, fmt.Sprintf("failed=%d (%v)", t.Failed, t.Failure))
 	}
 	detail = strings.Join(append([]string{detail}, notes...), " ")
-	w.report.add(step, t.failed == 0 && t.admitted() >= least && t.admitted() <= most, "%s", detail)
+	w.report.add(step, t.Failed == 0 && t.Admitted() >= least && t.Admitted() <= most, "%s", detail)
 }
 
-func sources(t tally) string {
+func sources(t run.Tally) string {
 	var parts []string
 	for _, s := range []string{"Store", "DenyCache", "Lease", "LocalShare", "FailOpen", "FailClosed", "NoRule"} {
-		if n := t.sources[s]; n > 0 {
+		if n := t.Sources[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s:%d", s, n))
 		}
 	}
@@ -105,19 +106,19 @@ func sources(t tally) string {
 }
 
 func threeReplicas(ctx context.Context, w *world) error {
-	addresses, err := w.fleet.addresses(ctx, 3)
+	addresses, err := w.fleet.Addresses(ctx, 3)
 	if err != nil {
 		return err
 	}
-	const rounds = 5
-	total := newTally()
+	const rounds = 20
+	total := run.NewTally()
 	for round := range rounds {
-		t := load(ctx, addresses, 300, exports(fmt.Sprintf("three-replicas-%d", round)))
-		if t.admitted() != perMinute {
+		t := run.Load(ctx, addresses, 300, exports(fmt.Sprintf("three-replicas-%d", round)))
+		if t.Admitted() != perMinute {
 			w.check("three-replicas", t, perMinute, perMinute, fmt.Sprintf("round=%d", round))
 			return nil
 		}
-		total.add(t)
+		total.Add(t)
 	}
 	w.check("three-replicas", total, rounds*perMinute, rounds*perMinute)
 	return nil
@@ -127,7 +128,7 @@ func (w *world) scale(ctx context.Context, replicas int) ([]string, error) {
 	if _, err := w.kubectl(ctx, "scale", "deployment/"+deployment, "-n", namespace, fmt.Sprintf("--replicas=%d", replicas)); err != nil {
 		return nil, err
 	}
-	addresses, err := w.fleet.addresses(ctx, replicas)
+	addresses, err := w.fleet.Addresses(ctx, replicas)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func scaledToFive(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	t := load(ctx, addresses, 300, exports("scaled-to-five"))
+	t := run.Load(ctx, addresses, 300, exports("scaled-to-five"))
 	w.check("scaled-to-five", t, perMinute, perMinute)
 	return nil
 }
@@ -157,14 +158,14 @@ func (w *world) editLimit(ctx context.Context, requests int) (time.Duration, err
 }
 
 func raisedLimit(ctx context.Context, w *world) error {
-	addresses, err := w.fleet.addresses(ctx, 5)
+	addresses, err := w.fleet.Addresses(ctx, 5)
 	if err != nil {
 		return err
 	}
 	const raised = 8
 	began := time.Now()
-	spent := load(ctx, addresses, 100, exports("raised-limit"))
-	if spent.admitted() != perMinute {
+	spent := run.Load(ctx, addresses, 100, exports("raised-limit"))
+	if spent.Admitted() != perMinute {
 		w.check("raised-limit", spent, perMinute, perMinute)
 		return nil
 	}
@@ -172,7 +173,7 @@ func raisedLimit(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	t := load(ctx, addresses, 100, exports("raised-limit"))
+	t := run.Load(ctx, addresses, 100, exports("raised-limit"))
 	refilled := int(raised * time.Since(began) / time.Minute)
 	w.check("raised-limit", t, raised-perMinute, raised-perMinute+refilled, fmt.Sprintf("edit-to-all-pods=%s", took.Round(time.Millisecond)))
 	_, err = w.editLimit(ctx, perMinute)
@@ -180,34 +181,34 @@ func raisedLimit(ctx context.Context, w *world) error {
 }
 
 func redisKilled(ctx context.Context, w *world) error {
-	addresses, err := w.fleet.addresses(ctx, 5)
+	addresses, err := w.fleet.Addresses(ctx, 5)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	spent := load(ctx, addresses, 50, exports("spent-before"))
+	spent := run.Load(ctx, addresses, 50, exports("spent-before"))
 	stop := make(chan struct{})
-	during := make(chan tally)
-	go func() { during <- loadUntil(ctx, addresses, 400, exports("spent-before"), stop) }()
+	during := make(chan run.Tally)
+	go func() { during <- run.LoadUntil(ctx, addresses, 400, exports("spent-before"), stop) }()
 	if err := w.redis.kill(); err != nil {
 		return err
 	}
-	fresh := load(ctx, addresses, 300, exports("fresh-in-outage"))
-	login := load(ctx, addresses, 20, request{method: http.MethodPost, path: "/login", apiKey: "login"})
-	other := load(ctx, addresses, 20, request{method: http.MethodGet, path: "/", apiKey: "other"})
+	fresh := run.Load(ctx, addresses, 300, exports("fresh-in-outage"))
+	login := run.Load(ctx, addresses, 20, run.Request{Method: http.MethodPost, Path: "/login", APIKey: "login"})
+	other := run.Load(ctx, addresses, 20, run.Request{Method: http.MethodGet, Path: "/", APIKey: "other"})
 	close(stop)
-	spent.add(<-during)
+	spent.Add(<-during)
 	w.check("redis-killed-spent-key", spent, perMinute, allowed(time.Since(began)))
 	w.check("redis-killed-fresh-key", fresh, perMinute, perMinute)
-	w.report.add("redis-killed-login", login.statuses[http.StatusServiceUnavailable] == login.sent,
-		"admitted=%d limit=0 status-503=%d by=%s", login.admitted(), login.statuses[http.StatusServiceUnavailable], sources(login))
-	w.report.add("redis-killed-other", other.admitted() == other.sent,
-		"admitted=%d limit=none sent=%d by=%s", other.admitted(), other.sent, sources(other))
+	w.report.add("redis-killed-login", login.Statuses[http.StatusServiceUnavailable] == login.Sent,
+		"admitted=%d limit=0 status-503=%d by=%s", login.Admitted(), login.Statuses[http.StatusServiceUnavailable], sources(login))
+	w.report.add("redis-killed-other", other.Admitted() == other.Sent,
+		"admitted=%d limit=none sent=%d by=%s", other.Admitted(), other.Sent, sources(other))
 	return nil
 }
 
 func redisBack(ctx context.Context, w *world) error {
-	addresses, err := w.fleet.addresses(ctx, 5)
+	addresses, err := w.fleet.Addresses(ctx, 5)
 	if err != nil {
 		return err
 	}
@@ -220,8 +221,8 @@ func redisBack(ctx context.Context, w *world) error {
 	probes := 0
 	err = process.Poll(wait, 100*time.Millisecond, func(ctx context.Context) error {
 		probes++
-		t := load(ctx, addresses, len(addresses), request{method: http.MethodGet, path: "/", apiKey: fmt.Sprintf("probe-%d", probes)})
-		if n := t.sources["Store"]; n != len(addresses) {
+		t := run.Load(ctx, addresses, len(addresses), run.Request{Method: http.MethodGet, Path: "/", APIKey: fmt.Sprintf("probe-%d", probes)})
+		if n := t.Sources["Store"]; n != len(addresses) {
 			return fmt.Errorf("%d of %d replicas ask Redis again", n, len(addresses))
 		}
 		return nil
@@ -233,7 +234,7 @@ func redisBack(ctx context.Context, w *world) error {
 	if err := w.settled(ctx, 5); err != nil {
 		return err
 	}
-	t := load(ctx, addresses, 300, exports("redis-back"))
+	t := run.Load(ctx, addresses, 300, exports("redis-back"))
 	w.check("redis-back", t, perMinute, perMinute, fmt.Sprintf("all-replicas-back-after=%s", back.Round(time.Millisecond)))
 	return nil
 }
@@ -243,13 +244,13 @@ func scaledToTwo(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	t := load(ctx, addresses, 300, exports("scaled-to-two"))
+	t := run.Load(ctx, addresses, 300, exports("scaled-to-two"))
 	w.check("scaled-to-two", t, perMinute, perMinute)
 	return nil
 }
 
 func policyDeleted(ctx context.Context, w *world) error {
-	addresses, err := w.fleet.addresses(ctx, 2)
+	addresses, err := w.fleet.Addresses(ctx, 2)
 	if err != nil {
 		return err
 	}
@@ -259,17 +260,17 @@ func policyDeleted(ctx context.Context, w *world) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, 40*time.Second)
 	defer cancel()
-	var t tally
+	var t run.Tally
 	err = process.Poll(wait, 50*time.Millisecond, func(ctx context.Context) error {
-		t = load(ctx, addresses, 20, exports("policy-deleted"))
-		if t.admitted() != t.sent {
-			return fmt.Errorf("%d of %d admitted", t.admitted(), t.sent)
+		t = run.Load(ctx, addresses, 20, exports("policy-deleted"))
+		if t.Admitted() != t.Sent {
+			return fmt.Errorf("%d of %d admitted", t.Admitted(), t.Sent)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	w.report.add("policy-deleted", true, "admitted=%d limit=none sent=%d after=%s", t.admitted(), t.sent, time.Since(began).Round(time.Millisecond))
+	w.report.add("policy-deleted", true, "admitted=%d limit=none sent=%d after=%s", t.Admitted(), t.Sent, time.Since(began).Round(time.Millisecond))
 	return nil
 }

@@ -16,12 +16,15 @@ import (
 
 	"github.com/weir-dev/weir/hack/dev/cluster"
 	"github.com/weir-dev/weir/hack/dev/process"
+	"github.com/weir-dev/weir/hack/dev/run"
 )
 
 const (
 	namespace  = "shop"
 	deployment = "checkout"
 	table      = "demo"
+	// weirNamespace is where config/default puts the controller.
+	weirNamespace = "weir-system"
 )
 
 // world is everything that the demo runs: a local Kubernetes, a Redis, the controller and the replicas.
@@ -31,9 +34,7 @@ type world struct {
 	cluster    *cluster.Cluster
 	redis      redisServer
 	controller *process.Process
-	fleet      *fleet
-	fleetDone  chan struct{}
-	stopFleet  context.CancelFunc
+	fleet      *run.Fleet
 }
 
 // kubectl runs the cluster's own kubectl and gives what it printed.
@@ -85,55 +86,29 @@ func (w *world) begin(ctx context.Context) error {
 		return err
 	}
 	w.report.say("Redis: %s on %s", w.redis.describe(), w.redis.address())
-	for _, folder := range []string{"config/crd", "config/rbac"} {
-		if _, err := w.kubectl(ctx, "apply", "--server-side", "-k", folder); err != nil {
-			return err
-		}
+	if _, err := w.kubectl(ctx, "apply", "--server-side", "-k", "config/default"); err != nil {
+		return err
 	}
 	if err := w.startController(ctx, manager); err != nil {
 		return err
 	}
-	w.report.say("Controller: leader, under the permissions of config/rbac, table %q", table)
-	return w.startFleet(ctx, checkout)
+	w.report.say("Controller: kubectl apply -k config/default; in the place of its pods a process under their ServiceAccount")
+	return w.startFleet(checkout)
 }
 
 func (w *world) startController(ctx context.Context, manager string) error {
-	kubeconfig, err := w.cluster.ServiceAccountKubeconfig(ctx, "weir-system", "weir-controller-manager")
+	kubeconfig, err := w.cluster.ServiceAccountKubeconfig(ctx, weirNamespace, "weir-controller")
 	if err != nil {
 		return err
 	}
-	health, err := process.FreePort()
-	if err != nil {
-		return err
-	}
-	probe := fmt.Sprintf("127.0.0.1:%d", health)
-	w.controller, err = process.Start(process.Command{
-		Name: "controller", Path: manager, Log: filepath.Join(w.dir, "controller.log"),
-		Env: []string{"KUBECONFIG=" + kubeconfig},
-		Args: []string{
-			"--redis-address=" + w.redis.address(), "--table=" + table,
-			"--metrics-bind-address=0", "--health-probe-bind-address=" + probe,
-			"--leader-election-namespace=weir-system",
-		},
+	w.controller, err = run.StartController(ctx, run.ControllerOptions{
+		Program: manager, Kubeconfig: kubeconfig, Redis: w.redis.address(), Table: table,
+		LeaseNamespace: weirNamespace, Logs: w.dir,
 	})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
-	defer cancel()
-	return w.controller.WaitReady(ctx, func(ctx context.Context) error {
-		status, _, err := do(ctx, probe, request{method: "GET", path: "/readyz"})
-		if err != nil {
-			return err
-		}
-		if status != 200 {
-			return fmt.Errorf("/readyz answers %d", status)
-		}
-		return nil
-	})
+	return err
 }
 
-func (w *world) startFleet(ctx context.Context, checkout string) error {
+func (w *world) startFleet(checkout string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", w.cluster.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
@@ -143,28 +118,20 @@ func (w *world) startFleet(ctx context.Context, checkout string) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	w.fleet = &fleet{
-		pods: pods, namespace: namespace, selector: "app=" + deployment, program: checkout, logs: w.dir,
-		replicas: map[string]*replica{},
-		env: []string{
+	w.fleet = run.StartFleet(run.FleetOptions{
+		Pods: pods, Namespace: namespace, Selector: "app=" + deployment, Program: checkout, Logs: w.dir,
+		Env: []string{
 			"REDIS=" + w.redis.address(), "WEIR_TABLE=" + table,
 			"WEIR_NAMESPACE=" + namespace, "WEIR_WORKLOAD=" + deployment,
 		},
-	}
-	fleetContext, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w.stopFleet, w.fleetDone = stop, make(chan struct{})
-	go func() {
-		w.fleet.run(fleetContext)
-		close(w.fleetDone)
-	}()
+	})
 	return nil
 }
 
 // end ends what begin started, whatever part of it there is.
 func (w *world) end() error {
-	if w.stopFleet != nil {
-		w.stopFleet()
-		<-w.fleetDone
+	if w.fleet != nil {
+		w.fleet.Stop()
 	}
 	if w.controller != nil {
 		w.controller.Stop(5 * time.Second)

@@ -1,4 +1,4 @@
-package demo
+package run
 
 import (
 	"context"
@@ -19,19 +19,47 @@ import (
 	"github.com/weir-dev/weir/hack/dev/process"
 )
 
-// fleet runs one real process for each ready pod of a Deployment, in the place of the containers that the local
+// Fleet runs one real process for each ready pod of a Deployment, in the place of the containers that the local
 // cluster does not run: started when the pod is ready, asked to end when the pod is deleted.
-type fleet struct {
-	pods      kubernetes.Interface
-	namespace string
-	selector  string
-	program   string
-	logs      string
-	env       []string // of every replica
+type Fleet struct {
+	options FleetOptions
 
 	mu       sync.Mutex
 	replicas map[string]*replica // by the pod's name
 	err      error
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// FleetOptions say which pods and which program. All fields are required.
+type FleetOptions struct {
+	Pods      kubernetes.Interface
+	Namespace string
+	// Selector finds the pods, for example "app=checkout".
+	Selector string
+	Program  string
+	// Logs is the folder for the output of each replica.
+	Logs string
+	// Env is added to the environment of each replica, beside POD_NAME and LISTEN.
+	Env []string
+}
+
+// StartFleet follows the pods until Stop.
+func StartFleet(options FleetOptions) *Fleet {
+	ctx, stop := context.WithCancel(context.Background())
+	f := &Fleet{options: options, replicas: map[string]*replica{}, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		f.run(ctx)
+	}()
+	return f
+}
+
+// Stop ends every replica.
+func (f *Fleet) Stop() {
+	f.stop()
+	<-f.done
 }
 
 type replica struct {
@@ -42,7 +70,7 @@ type replica struct {
 }
 
 // run follows the pods until the context ends, then ends every replica.
-func (f *fleet) run(ctx context.Context) {
+func (f *Fleet) run(ctx context.Context) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -60,8 +88,8 @@ func (f *fleet) run(ctx context.Context) {
 	}
 }
 
-func (f *fleet) step(ctx context.Context) error {
-	list, err := f.pods.CoreV1().Pods(f.namespace).List(ctx, metav1.ListOptions{LabelSelector: f.selector})
+func (f *Fleet) step(ctx context.Context) error {
+	list, err := f.options.Pods.CoreV1().Pods(f.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: f.options.Selector})
 	if err != nil {
 		return fmt.Errorf("listing the pods of the demo: %w", err)
 	}
@@ -101,7 +129,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-func (f *fleet) ensure(pod string) error {
+func (f *Fleet) ensure(pod string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, known := f.replicas[pod]; known {
@@ -114,9 +142,9 @@ func (f *fleet) ensure(pod string) error {
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	started, err := process.Start(process.Command{
 		Name: "checkout " + pod,
-		Path: f.program,
-		Env:  append([]string{"POD_NAME=" + pod, "LISTEN=" + address}, f.env...),
-		Log:  filepath.Join(f.logs, pod+".log"),
+		Path: f.options.Program,
+		Env:  append([]string{"POD_NAME=" + pod, "LISTEN=" + address}, f.options.Env...),
+		Log:  filepath.Join(f.options.Logs, pod+".log"),
 	})
 	if err != nil {
 		return err
@@ -125,7 +153,7 @@ func (f *fleet) ensure(pod string) error {
 	return nil
 }
 
-func (f *fleet) stopAll() {
+func (f *Fleet) stopAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var wg sync.WaitGroup
@@ -136,8 +164,8 @@ func (f *fleet) stopAll() {
 	f.replicas = map[string]*replica{}
 }
 
-// addresses waits until exactly n replicas serve and gives their addresses, by pod name.
-func (f *fleet) addresses(ctx context.Context, n int) ([]string, error) {
+// Addresses waits until exactly n replicas serve and gives their addresses, by pod name.
+func (f *Fleet) Addresses(ctx context.Context, n int) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	var addresses []string
@@ -156,7 +184,7 @@ func (f *fleet) addresses(ctx context.Context, n int) ([]string, error) {
 		addresses = addresses[:0]
 		for _, r := range all {
 			if !r.serving {
-				status, _, err := do(ctx, r.address, request{method: http.MethodGet, path: "/healthz"})
+				status, _, err := Do(ctx, r.address, Request{Method: http.MethodGet, Path: "/healthz"})
 				if err != nil {
 					return fmt.Errorf("asking %s whether it serves: %w", r.pod, err)
 				}

@@ -1,0 +1,111 @@
+package controllers
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+// settleTime is what a pod gets from becoming ready, or from a new generation, until it must report that generation.
+const settleTime = 15 * time.Second
+
+// memory is what the reconciler remembers of one workload from pass to pass. All of it may be lost with the process:
+// what must not be lost is in the table and in the policies' status.
+type memory struct {
+	// revision is the highest that this process tried to write.
+	revision policy.Revision
+	// replicas is the last count, for when the table has lost it; written is when it was written.
+	replicas *policy.Replicas
+	written  time.Time
+	// hadPolicies says that the workload had policies while this process led: its row must become a tombstone.
+	hadPolicies bool
+	ready       readyHistory
+	policies    map[types.UID]policyMemory
+}
+
+// policyMemory is what the reconciler remembers of one policy. The zero value is a policy never seen before.
+type policyMemory struct {
+	generation int64
+	// seen is when this generation was first seen, and since the first revision that has it; reported says that its
+	// propagation was measured, or cannot be.
+	seen     time.Time
+	since    policy.Revision
+	reported bool
+	// short is since when fewer pods than are ready run this generation; zero when enough do.
+	short time.Time
+	// statusWritten is when the status was last written.
+	statusWritten time.Time
+}
+
+// memories holds the memory of every workload. A workload is reconciled by one worker at a time, which alone uses its
+// memory; the map is shared.
+type memories struct {
+	mu         sync.Mutex
+	ofWorkload map[policy.Workload]*memory
+}
+
+func (m *memories) of(w policy.Workload) *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ofWorkload == nil {
+		m.ofWorkload = map[policy.Workload]*memory{}
+	}
+	found, ok := m.ofWorkload[w]
+	if !ok {
+		found = &memory{policies: map[types.UID]policyMemory{}}
+		m.ofWorkload[w] = found
+	}
+	return found
+}
+
+func (m *memories) forget(w policy.Workload) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.ofWorkload, w)
+}
+
+// readyHistory is the ready counts of the last 15 s: each with the moment from which on it held.
+type readyHistory []readySince
+
+type readySince struct {
+	ready int
+	at    time.Time
+}
+
+// observe adds what is ready now and forgets what ended more than 15 s ago. The first observation counts as having held
+// for ever: after a restart of the controller the pods are as old as they were before.
+func (h readyHistory) observe(ready int, now time.Time) readyHistory {
+	if len(h) == 0 {
+		return readyHistory{{ready: ready}}
+	}
+	if h[len(h)-1].ready != ready {
+		h = append(h[:len(h):len(h)], readySince{ready, now})
+	}
+	for len(h) > 1 && !now.Before(h[1].at.Add(settleTime)) {
+		h = h[1:]
+	}
+	return h
+}
+
+// settled is the number of pods that may have been ready for 15 s: the lowest count of that time.
+func (h readyHistory) settled() int {
+	if len(h) == 0 {
+		return 0
+	}
+	lowest := h[0].ready
+	for _, r := range h[1:] {
+		lowest = min(lowest, r.ready)
+	}
+	return lowest
+}
+
+// changes says when settled may change although nothing happens; zero when never.
+func (h readyHistory) changes() time.Time {
+	if len(h) < 2 {
+		return time.Time{}
+	}
+	return h[1].at.Add(settleTime)
+}

@@ -1,0 +1,216 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+const (
+	// maxPublishAttempts bounds how often one pass answers a refusal: with a newer list, without a list, with a higher
+	// epoch.
+	maxPublishAttempts = 4
+	// replicasEvery is how often the replicas of one workload are written at most, after the first change.
+	replicasEvery = time.Second
+)
+
+// view reads what the table holds for the workload. A failing table is a state, not an error; an error says that this
+// process cannot tell whether it leads.
+func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, error) {
+	epoch, err := r.leadership.Epoch(ctx)
+	if err != nil {
+		return tableView{}, err
+	}
+	state, outage := r.owner.check(ctx, epoch)
+	if state != tableOurs {
+		return tableView{state: state, outage: outage}, nil
+	}
+	published, err := r.table.Read(ctx, w)
+	if err != nil {
+		return tableView{outage: r.owner.fail(fmt.Errorf("reading the table: %w", err))}, nil
+	}
+	r.owner.answered()
+	view := tableView{state: tableOurs, published: published}
+	if published.Row == nil {
+		return view, nil
+	}
+	row, _, err := policy.DecodeRow(published.Row)
+	switch {
+	case errors.Is(err, policy.ErrNewerVersion):
+		view.newer = true
+	case err != nil:
+		log.FromContext(ctx).Error(err, "Row in the table cannot be read and will be replaced")
+	default:
+		view.row = &row
+	}
+	return view, nil
+}
+
+// publish writes what differs, and leaves in in what the table holds afterwards.
+func (r *Reconciler) publish(ctx context.Context, in *input, d *decision) error {
+	if in.table.state != tableOurs || in.table.newer {
+		return nil
+	}
+	if d.forget {
+		return r.forget(ctx, in)
+	}
+	if d.writeRow {
+		if err := r.publishRow(ctx, in, d); err != nil {
+			return err
+		}
+	}
+	if d.writeReplicas && in.table.state == tableOurs && !in.now.Before(in.memory.written.Add(replicasEvery)) {
+		return r.publishReplicas(ctx, in, *d.replicas)
+	}
+	return nil
+}
+
+func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) error {
+	for range maxPublishAttempts {
+		epoch, err := r.leadership.Epoch(ctx)
+		if err != nil {
+			return err
+		}
+		revision, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in.table))
+		if !ok {
+			if err := r.raise(ctx, highest); err != nil {
+				return err
+			}
+			continue
+		}
+		row := d.row
+		row.Revision = revision
+		in.memory.revision = revision // tried: it may have been written even if no answer comes
+		refusal, err := r.table.Publish(ctx, in.workload, row)
+		if err != nil {
+			r.fail(in, fmt.Errorf("writing the row: %w", err))
+			return nil
+		}
+		if refusal == policy.Accepted {
+			r.metrics.rowWritten(row)
+			log.FromContext(ctx).Info("Wrote row", "revision", inStatus(revision),
+				"policies", len(row.Policies), "rules", len(row.Rules))
+			in.table.row = &row
+			return nil
+		}
+		if done, err := r.refused(ctx, in, d, refusal, revision); done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("writing the row of %s: refused %d times", in.workload, maxPublishAttempts)
+}
+
+// refused answers a refusal; done says that trying again is useless for now.
+func (r *Reconciler) refused(
+	ctx context.Context, in *input, d *decision, refusal policy.Refusal, revision policy.Revision,
+) (done bool, err error) {
+	r.metrics.refusals.WithLabelValues(string(refusal)).Inc()
+	log.FromContext(ctx).Info("Table refused the row", "refusal", refusal, "revision", inStatus(revision))
+	switch refusal {
+	case policy.RefusedOwner:
+		r.owner.doubt()
+		in.table.state = tableElsewhere
+		return true, nil
+	case policy.RefusedVersion:
+		in.table.newer = true
+		return true, nil
+	case policy.RefusedStale:
+		return r.refusedStale(ctx, in, d)
+	default:
+		in.table, err = r.view(ctx, in.workload)
+		if err != nil || in.table.state != tableOurs {
+			return true, err
+		}
+		_, highest, _ := nextRevision(revision.Epoch, revision, seenRevisions(in.table))
+		return false, r.raise(ctx, highest)
+	}
+}
+
+// refusedStale answers that the list of policies is older than the one in the table. The cache may be behind; if the
+// live list is older too, the API server was restored from a backup, and the live list is the truth: written without a
+// version it is compared by its revision alone.
+func (r *Reconciler) refusedStale(ctx context.Context, in *input, d *decision) (done bool, err error) {
+	wasLive := in.confirmed
+	if err := r.confirm(ctx, in); err != nil {
+		return false, err
+	}
+	if wasLive {
+		log.FromContext(ctx).Info("API server is behind the table and is taken at its word", "list", in.list)
+		in.list = ""
+	}
+	*d = decide(in, r.leadership.Installation())
+	return !d.writeRow, nil
+}
+
+// raise goes on with a higher epoch, if this process still leads.
+func (r *Reconciler) raise(ctx context.Context, highest string) error {
+	epoch, err := r.leadership.Raise(ctx, highest)
+	if err != nil {
+		return err
+	}
+	r.owner.doubt()
+	log.FromContext(ctx).Info("Continuing with a higher epoch", "epoch", epoch, "seen", highest)
+	return nil
+}
+
+func (r *Reconciler) publishReplicas(ctx context.Context, in *input, replicas policy.Replicas) error {
+	for range maxPublishAttempts {
+		epoch, err := r.leadership.Epoch(ctx)
+		if err != nil {
+			return err
+		}
+		if _, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in.table)); !ok {
+			if err := r.raise(ctx, highest); err != nil {
+				return err
+			}
+			continue
+		}
+		refusal, err := r.table.PublishReplicas(ctx, in.workload, epoch, replicas)
+		if err != nil {
+			r.fail(in, fmt.Errorf("writing the replicas: %w", err))
+			return nil
+		}
+		switch refusal {
+		case policy.Accepted:
+			r.metrics.rowsWritten.WithLabelValues(kindReplicas).Inc()
+			if held := in.table.published.Replicas; held == nil || held.N != replicas.N {
+				log.FromContext(ctx).Info("Counted replicas", "replicas", replicas.N, "ready", replicas.Ready,
+					"desired", replicas.Desired, "terminating", replicas.Terminating)
+			}
+			in.table.published.Replicas = &replicas
+			in.memory.replicas, in.memory.written = &replicas, in.now
+			return nil
+		case policy.RefusedOwner:
+			r.metrics.refusals.WithLabelValues(string(refusal)).Inc()
+			r.owner.doubt()
+			in.table.state = tableElsewhere
+			return nil
+		default:
+			r.metrics.refusals.WithLabelValues(string(refusal)).Inc()
+			if err := r.raise(ctx, epoch); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("writing the replicas of %s: refused %d times", in.workload, maxPublishAttempts)
+}
+
+// forget drops a workload that has no policy, no row and no enforcer.
+func (r *Reconciler) forget(ctx context.Context, in *input) error {
+	if err := r.table.Forget(ctx, in.workload); err != nil {
+		r.fail(in, fmt.Errorf("forgetting the workload: %w", err))
+		return nil
+	}
+	r.memories.forget(in.workload)
+	return nil
+}
+
+// fail turns an error of the table into a state of the input. What was read or written before stays known.
+func (r *Reconciler) fail(in *input, err error) {
+	in.table.state, in.table.outage = tableUnreachable, r.owner.fail(err)
+}

@@ -1,0 +1,104 @@
+package controllers
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+const (
+	// defaultResync is how often a workload is compared with the table although nothing has happened.
+	defaultResync = 30 * time.Second
+	// tombstoneResync is the same for a workload without policies, whose tombstone expires after 24 h.
+	tombstoneResync = time.Hour
+	// retryTable is how soon a workload is tried again whose table did not answer.
+	retryTable = 5 * time.Second
+)
+
+// Reconciler keeps one workload at a time as its policies want it: row and replicas in the table, and in the policies'
+// status what the pods do with them.
+type Reconciler struct {
+	client     client.Client // reads from caches
+	live       client.Reader
+	recorder   recorder.EventRecorder
+	table      Table
+	leadership *Leadership
+	owner      *ownership
+	metrics    *metrics
+	listed     *listed
+	memories   memories
+	namespaces map[string]bool // nil means all
+	resync     time.Duration
+}
+
+// Reconcile compares what a workload should have with what it has, writes the difference and reports.
+func (r *Reconciler) Reconcile(ctx context.Context, w policy.Workload) (reconcile.Result, error) {
+	return r.reconcile(ctx, w, time.Now())
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, w policy.Workload, now time.Time) (reconcile.Result, error) {
+	in, err := r.read(ctx, w, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	d := decide(in, r.leadership.Installation())
+	if d.removes && in.table.state == tableOurs {
+		if err := r.confirm(ctx, in); err != nil {
+			return reconcile.Result{}, err
+		}
+		d = decide(in, r.leadership.Installation())
+	}
+	if err := r.publish(ctx, in, &d); err != nil {
+		return reconcile.Result{}, err
+	}
+	again, err := r.report(ctx, in, d)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return r.next(in, d, again), nil
+}
+
+// next is the one place that says when to look at the workload again although nothing has happened: at the latest at
+// the jittered resync, earlier when the passing of time alone changes something. The resync makes way for changes.
+func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.Result {
+	if d.forget {
+		return reconcile.Result{}
+	}
+	resync := r.resync
+	if len(in.policies) == 0 && in.table.state == tableOurs {
+		resync = max(resync, tombstoneResync)
+	}
+	after, priority := jitter(resync), handler.LowPriority
+	within := func(wait time.Duration) {
+		if wait > 0 && wait < after {
+			after, priority = wait, 0
+		}
+	}
+	if in.table.state == tableUnreachable {
+		within(jitter(retryTable))
+	}
+	if in.table.state == tableElsewhere {
+		within(jitter(askEvery))
+	}
+	if d.replicas != nil {
+		within(d.lookAgain)
+		if held := in.table.published.Replicas; in.table.state == tableOurs && d.writeReplicas &&
+			(held == nil || !sameJSON(*held, *d.replicas)) {
+			within(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
+		}
+	}
+	within(again)
+	return reconcile.Result{RequeueAfter: after, Priority: &priority}
+}
+
+// jitter spreads a wait over ±10 %, so that workloads that began together do not stay together.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
+}

@@ -1,0 +1,218 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/weir-dev/weir/api/v1alpha1"
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+const (
+	// statusEvery is how often the status of one policy is written at most.
+	statusEvery = 2 * time.Second
+	// answerTime is what pods that report get to run a new generation before the status tells of the waiting: usually
+	// they do in a fraction of it, and one write tells both.
+	answerTime = time.Second
+	// outageGrace is how long the table must have been away before the statuses of what was written say so.
+	outageGrace = 15 * time.Second
+)
+
+// report writes the status of every policy of the workload where it differs. It says after how long the passing of time
+// alone may change one; zero for never.
+func (r *Reconciler) report(ctx context.Context, in *input, d decision) (time.Duration, error) {
+	m := in.memory
+	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies
+	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
+	m.forgetOthers(in.policies)
+	again := wait(in.now, m.ready.changes())
+	for i := range in.policies {
+		p := &in.policies[i]
+		f, remembered := observe(in, d, p, m.policies[p.UID])
+		status := statusOf(f)
+		if !remembered.reported && conditionIs(status.Conditions, v1alpha1.ConditionEnforced, metav1.ConditionTrue) {
+			r.metrics.propagation.Observe(in.now.Sub(remembered.seen).Seconds())
+			remembered.reported = true
+		}
+		later, err := r.writeStatus(ctx, in, p, status, f, &remembered)
+		m.policies[p.UID] = remembered
+		if err != nil {
+			return 0, err
+		}
+		again = sooner(again, later)
+		if f.standing.reporting() > 0 || f.ready > 0 {
+			again = sooner(again, wait(in.now, remembered.overdueAt()))
+		}
+	}
+	return again, nil
+}
+
+// observe turns what a pass knows into the facts of one policy, and into what to remember of it.
+func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered policyMemory) (facts, policyMemory) {
+	if remembered.generation != p.Generation {
+		remembered = policyMemory{
+			generation:    p.Generation,
+			seen:          in.now,
+			statusWritten: remembered.statusWritten,
+			reported:      observedBefore(p),
+		}
+	}
+	f := facts{
+		generation: p.Generation,
+		workload:   in.workload,
+		exists:     in.deployment.UID != "",
+		refusal:    d.refusals[p.Name],
+		table:      in.table,
+		replicas:   d.replicas,
+		ready:      int(in.deployment.Ready),
+		settled:    in.memory.ready.settled(),
+		previous:   p.Status,
+		now:        in.now,
+	}
+	if row := in.table.row; row != nil && has(*row, p) {
+		f.written = true
+		if remembered.since.IsZero() {
+			remembered.since = row.Revision
+		}
+		f.standing = standingOf(remembered.since, needsOf(*row, p.Name), in.table.published.Members)
+	} else {
+		remembered.since = policy.Revision{}
+		f.standing = standingOf(policy.Revision{}, nil, in.table.published.Members)
+	}
+	switch {
+	case in.table.state != tableOurs || len(f.standing.current) >= max(f.ready, 1):
+		remembered.short = time.Time{}
+	case remembered.short.IsZero():
+		remembered.short = in.now
+	}
+	f.overdue = !remembered.short.IsZero() && !in.now.Before(remembered.overdueAt())
+	return f, remembered
+}
+
+// overdueAt is when pods that do not report the generation are late; zero when enough do.
+func (m policyMemory) overdueAt() time.Time {
+	if m.short.IsZero() {
+		return time.Time{}
+	}
+	return m.short.Add(settleTime)
+}
+
+// has says whether the row has this very generation of this very policy.
+func has(row policy.Row, p *v1alpha1.RateLimitPolicy) bool {
+	for _, in := range row.Policies {
+		if in.Name == p.Name {
+			return in.UID == string(p.UID) && in.Generation == p.Generation
+		}
+	}
+	return false
+}
+
+// observedBefore says that the status already tells of this generation: its way to the pods began before this process
+// led, and cannot be measured.
+func observedBefore(p *v1alpha1.RateLimitPolicy) bool {
+	return p.Status.ObservedGeneration != nil && *p.Status.ObservedGeneration == p.Generation
+}
+
+func (m *memory) forgetOthers(policies []v1alpha1.RateLimitPolicy) {
+	present := map[types.UID]bool{}
+	for i := range policies {
+		present[policies[i].UID] = true
+	}
+	for uid := range m.policies {
+		if !present[uid] {
+			delete(m.policies, uid)
+		}
+	}
+}
+
+// writeStatus writes a status that differs from the one before, unless it has to wait: then it says for how long.
+func (r *Reconciler) writeStatus(
+	ctx context.Context, in *input, p *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus, f facts,
+	remembered *policyMemory,
+) (time.Duration, error) {
+	if equality.Semantic.DeepEqual(p.Status, status) {
+		return 0, nil
+	}
+	if hold := holdBack(f, status, *remembered); hold > 0 {
+		return hold, nil
+	}
+	remembered.statusWritten = in.now
+	changed := p.DeepCopy()
+	changed.Status = status
+	patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
+	err := r.client.Status().Patch(ctx, changed, patch)
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case apierrors.IsConflict(err):
+		return statusEvery, nil // the policy has changed since it was read; what changed enqueues, or the next look sees it
+	case err != nil:
+		return 0, fmt.Errorf("writing the status of %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	r.metrics.statusWrites.Inc()
+	log.FromContext(ctx).V(1).Info("Wrote status", "policy", p.Name, "generation", p.Generation)
+	r.tell(p, changed)
+	return 0, nil
+}
+
+// holdBack says how long a status that differs has to wait before it is written; zero when it need not.
+func holdBack(f facts, status v1alpha1.RateLimitPolicyStatus, remembered policyMemory) time.Duration {
+	hold := wait(f.now, remembered.statusWritten.Add(statusEvery))
+	if f.table.state == tableUnreachable && f.table.outage < outageGrace &&
+		f.conditionOfThisGeneration(v1alpha1.ConditionEnforced) != nil {
+		hold = max(hold, outageGrace-f.table.outage)
+	}
+	enforced := findCondition(status.Conditions, v1alpha1.ConditionEnforced)
+	if f.written && enforced.Reason == string(v1alpha1.ReasonPending) && f.standing.reporting() > 0 {
+		hold = max(hold, wait(f.now, remembered.seen.Add(answerTime)))
+	}
+	return hold
+}
+
+// tell emits an event for each condition that flipped to True or False.
+func (r *Reconciler) tell(before, after *v1alpha1.RateLimitPolicy) {
+	for _, condType := range reportedConditions {
+		if condType == v1alpha1.ConditionReady {
+			continue // it follows from the others
+		}
+		was, is := findCondition(before.Status.Conditions, condType), findCondition(after.Status.Conditions, condType)
+		if is == nil || is.Status == metav1.ConditionUnknown || was != nil && was.Status == is.Status {
+			continue
+		}
+		eventType := corev1.EventTypeNormal
+		if is.Status == metav1.ConditionFalse {
+			eventType = corev1.EventTypeWarning
+		}
+		r.recorder.Eventf(after, nil, eventType, is.Reason, string(condType), "%s", is.Message)
+	}
+}
+
+func conditionIs(conditions []metav1.Condition, condType v1alpha1.ConditionType, status metav1.ConditionStatus) bool {
+	c := findCondition(conditions, condType)
+	return c != nil && c.Status == status
+}
+
+// wait is the time until at, zero when at is past or zero.
+func wait(now, at time.Time) time.Duration {
+	if at.IsZero() {
+		return 0
+	}
+	return max(at.Sub(now), 0)
+}
+
+// sooner is the shorter of two waits, of which zero means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
