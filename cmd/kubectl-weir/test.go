@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-dev/weir/controllers"
 	"github.com/weir-dev/weir/internal/manifest"
+	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/internal/scenario"
 )
 
@@ -63,12 +65,14 @@ func (o *testOptions) run(ctx context.Context, s streams, args []string) error {
 		}
 		return exitError(exitInvalid)
 	}
-	stores, closeStores, err := o.stores(ctx)
-	if err != nil {
-		return err
+	stores, shut := o.stores()
+	defer shut()
+	runner := scenario.Runner{
+		Stores: stores,
+		Controller: func(w policy.Workload, owner string) scenario.Controller {
+			return controllers.NewPreview(w, owner)
+		},
 	}
-	defer closeStores()
-	runner := scenario.Runner{Stores: stores}
 	var results []scenario.Result
 	for _, loaded := range scenarios {
 		for _, store := range loaded.Stores {

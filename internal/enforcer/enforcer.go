@@ -34,7 +34,8 @@ type Options struct {
 	Pod     string
 	Library string
 	Logger  *slog.Logger
-	// Runtime is this process, unless a scenario brings its own.
+	// Now is the wall clock and Runtime this process, unless tests and scenarios bring their own.
+	Now     func() time.Time
 	Runtime Runtime
 }
 
@@ -94,6 +95,9 @@ func New(o Options) *Enforcer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.Runtime == nil {
 		o.Runtime = newProcess()
 	}
@@ -102,7 +106,7 @@ func New(o Options) *Enforcer {
 		options: o,
 		member:  o.Pod + "/" + nonce(),
 		log:     o.Logger,
-		clock:   newClock(o.Runtime),
+		clock:   newClock(o.Now, o.Runtime),
 		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
 		tallies: new(tallies),

@@ -10,8 +10,6 @@ import (
 // Runtime is what an Enforcer takes from the process that it runs in: time, chance, and goroutines that wait. Scenarios
 // have one on which a day passes in a moment and every run is the same.
 type Runtime interface {
-	// Now is the wall clock, which may be wrong and may jump.
-	Now() time.Time
 	// Elapsed is the time since some moment, by a clock that never goes back.
 	Elapsed() time.Duration
 	// Int64N draws from 0 to n-1.
@@ -51,7 +49,6 @@ func newProcess() *process {
 	return p
 }
 
-func (p *process) Now() time.Time         { return time.Now() }
 func (p *process) Elapsed() time.Duration { return time.Since(p.start) }
 func (p *process) Int64N(n int64) int64   { return rand.Int64N(n) }
 func (p *process) Go(f func())            { go f() }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 	"github.com/weir-dev/weir/internal/enforcer/memstore"
 	"github.com/weir-dev/weir/internal/policy"
 )
@@ -34,6 +35,7 @@ type cluster struct {
 
 	pods       []*pod // by index: those that serve
 	scale      Scale
+	starting   int // processes that serve whoever finds them, and are not ready yet
 	recount    *timer
 	policies   []policy.Policy
 	generation map[string]int64 // of each policy that ever was, by name
@@ -47,7 +49,15 @@ type cluster struct {
 	members  []policy.Report
 	version  int64
 	mounted  []mountedState
-	closed   bool
+
+	// controller tells statuses; nil when no step looks at one.
+	controller Controller
+	statuses   map[string][]byte
+
+	// live says that things take their time from now on: the scenario has begun, and its propagation is Real.
+	live   bool
+	closed bool
+	failed error // of a pass that nobody waited for
 }
 
 // mountedState is what the ConfigMap held from a time on.
@@ -63,7 +73,6 @@ type pod struct {
 	runtime  *runtime
 	enforcer *enforcer.Enforcer
 	local    *memstore.Store
-	ready    int64 // since when, in µs
 }
 
 // newCluster starts the first replicas long ago.
@@ -123,7 +132,7 @@ func (c *cluster) deletePolicy(name string) {
 // scaleTo sets the pods. Those that are ready or terminating serve, and have an enforcer.
 func (c *cluster) scaleTo(scale Scale) {
 	c.scale = scale
-	serving := scale.Ready + scale.Terminating
+	serving := scale.Ready + scale.Terminating + c.starting
 	for len(c.pods) > serving {
 		last := len(c.pods) - 1
 		c.leave(c.pods[last])
@@ -132,6 +141,7 @@ func (c *cluster) scaleTo(scale Scale) {
 	}
 	for len(c.pods) < serving {
 		c.pods = append(c.pods, c.start(len(c.pods), 0))
+		c.polls(c.pods[len(c.pods)-1])
 	}
 }
 
@@ -141,7 +151,6 @@ func (c *cluster) start(index int, offset int64) *pod {
 		index:   index,
 		name:    fmt.Sprintf("%s-%d", c.s.Workload.Name, index),
 		runtime: &runtime{world: c.world, offset: offset},
-		ready:   c.world.now,
 	}
 	p.local = memstore.New(memstore.Options{Clock: c.backend.clock})
 	state := func() *condition { return c.condition(index) }
@@ -154,6 +163,7 @@ func (c *cluster) start(index int, offset int64) *pod {
 		ClosedWithoutPolicy: c.s.Options.WhenNoPolicy == Closed,
 		Pod:                 p.name,
 		Library:             "scenario",
+		Now:                 p.runtime.now,
 		Runtime:             p.runtime,
 	})
 	return p
@@ -177,6 +187,7 @@ func (c *cluster) restart(index int) {
 	old := c.pods[index]
 	c.leave(old)
 	c.pods[index] = c.start(index, old.runtime.offset)
+	c.polls(c.pods[index])
 }
 
 // reconcile is a pass of the controller.
@@ -208,7 +219,7 @@ func (c *cluster) reconcile() error {
 	if n := len(c.mounted); n == 0 || !bytes.Equal(c.mounted[n-1].state.Row, state.Row) || !bytes.Equal(c.mounted[n-1].state.Replicas, replicas) {
 		c.mounted = append(c.mounted, mountedState{c.world.now, state})
 	}
-	return nil
+	return c.observe()
 }
 
 // compile makes the row, with a new revision if it asks something else of the replicas than the last one.
@@ -262,13 +273,39 @@ func (c *cluster) mountedState() (enforcer.TableState, bool) {
 	return enforcer.TableState{}, false
 }
 
+// share is what a replica would admit on its own of a rule's first limit: for one identity, or without a key what is
+// sure for every one.
+func (c *cluster) share(p *pod, rule namedRule, key Lines) (algorithm.Limit, bool) {
+	if key != nil || len(rule.rule.Key) == 0 {
+		held, ok := p.enforcer.Held(rule.policy, rule.rule.Name, requestOf(rule.rule.Key, key))
+		if !ok || len(held) == 0 {
+			return algorithm.Limit{}, false
+		}
+		return held[0].Share, true
+	}
+	for _, r := range c.row.Rules {
+		if r.Policy != rule.policy || r.Name != rule.rule.Name {
+			continue
+		}
+		most := int64(1)
+		if r.Cost != nil {
+			most = r.Cost.Max
+		}
+		place := p.enforcer.Place()
+		place.Exact = false
+		share := policy.ShareOf(r.Limits[0], most, r.Rounding, place, 0)
+		return algorithm.Limit{Requests: share.Requests, Window: share.Window, Burst: share.Burst}, true
+	}
+	return algorithm.Limit{}, false
+}
+
 // settlePasses bounds how often controller and replicas answer each other: a replica joins, is counted, and hears of it.
 const settlePasses = 4
 
 // settle brings everything that the controller and the replicas have to tell each other to where it is going.
 func (c *cluster) settle() error {
-	if c.s.Propagation == Real {
-		return nil
+	if c.live {
+		return c.failed
 	}
 	c.hear()
 	for range settlePasses {
@@ -283,19 +320,26 @@ func (c *cluster) settle() error {
 			break
 		}
 	}
-	return c.world.stuck
+	if c.world.stuck != nil {
+		return c.world.stuck
+	}
+	return c.failed
 }
 
-// recounted is a pass of the controller because time has passed, called by a goroutine of the world.
+// recounted is a pass of the controller because time has passed or something has happened, called by a goroutine of the
+// world.
 func (c *cluster) recounted() {
 	if err := c.reconcile(); err != nil {
-		return // the next pass tells of it
+		c.failed = err
+		return
 	}
-	if c.s.Propagation == Settled {
-		c.hear()
-		for _, p := range c.pods {
-			c.poll(p)
-		}
+	if c.live {
+		c.hint()
+		return
+	}
+	c.hear()
+	for _, p := range c.pods {
+		c.poll(p)
 	}
 }
 
@@ -314,11 +358,11 @@ func (c *cluster) hear() {
 	}
 }
 
-// poll is one round of what a replica does in Run. Where nothing is wrong with the store any more, the replica has
-// found out. Poll's error is the replica's own to tell: it goes by what it read last.
+// poll is one round of what a replica does in Run. Unless things take their time, a replica has found out when nothing
+// is wrong with the store any more. Poll's error is the replica's own to tell: it goes by what it read last.
 func (c *cluster) poll(p *pod) {
 	_ = p.enforcer.Poll(context.Background())
-	if c.condition(p.index).healthy() {
+	if !c.live && c.condition(p.index).healthy() {
 		p.enforcer.Probe()
 	}
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,4 +83,22 @@ func (r rules) costAttributes() []string {
 		}
 	}
 	return names
+}
+
+// limitIDs are those of the counters of a rule in all of its forms.
+func (r rules) limitIDs(w policy.Workload, of namedRule) []string {
+	var ids []string
+	for _, form := range r {
+		if form.policy != of.policy || form.rule.Name != of.rule.Name {
+			continue
+		}
+		for _, l := range form.rule.Limits {
+			window, err := policy.ParseDuration(l.Window)
+			if err != nil {
+				continue // Load refuses it
+			}
+			ids = append(ids, policy.LimitID(w, of.policy, of.rule.Name, cmp.Or(l.Algorithm, policy.TokenBucket), window))
+		}
+	}
+	return ids
 }

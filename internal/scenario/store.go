@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -249,3 +250,6 @@ func cloneEntries(entries []enforcer.Entry) []enforcer.Entry {
 	}
 	return clones
 }
+
+// charges are what was charged until now, by limit ID.
+func (b *backend) charges() map[string]int64 { return maps.Clone(b.charged) }
