@@ -32,6 +32,8 @@ type settings struct {
 	redis  string
 	user   string
 	drain  time.Duration
+	// storeTimeout is ratelimit.Options.StoreTimeout.
+	storeTimeout time.Duration
 }
 
 func main() {
@@ -40,7 +42,15 @@ func main() {
 	flag.StringVar(&s.redis, "redis", envOr("REDIS", "127.0.0.1:6379"), "addresses of Redis, separated by commas (REDIS)")
 	flag.StringVar(&s.user, "redis-user", os.Getenv("REDIS_USER"), "user of Redis (REDIS_USER); the password is REDIS_PASSWORD")
 	flag.DurationVar(&s.drain, "drain", 5*time.Second, "how long requests may take to end after SIGTERM")
+	flag.DurationVar(&s.storeTimeout, "store-timeout", 0, "how long a decision waits for Redis (STORE_TIMEOUT); 0 is the library's default")
 	flag.Parse()
+	if text := os.Getenv("STORE_TIMEOUT"); text != "" && s.storeTimeout == 0 {
+		var err error
+		if s.storeTimeout, err = time.ParseDuration(text); err != nil {
+			fmt.Fprintf(os.Stderr, "checkout: STORE_TIMEOUT: %v\n", err)
+			os.Exit(2)
+		}
+	}
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "checkout: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
@@ -74,6 +84,7 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		Username: s.user,
 		Password: os.Getenv("REDIS_PASSWORD"),
 	}
+	options.StoreTimeout = s.storeTimeout
 	options.Attributes = attributes
 	options.OnDecision = show
 	options.Registerer = registry

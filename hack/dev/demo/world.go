@@ -121,6 +121,8 @@ func (w *world) startFleet(checkout string) error {
 	w.fleet = run.StartFleet(run.FleetOptions{
 		Pods: pods, Namespace: namespace, Selector: "app=" + deployment, Program: checkout, Logs: w.dir,
 		Env: []string{
+			// The default of 10 ms is for a pod with a processor; here a whole cluster shares two of them.
+			"STORE_TIMEOUT=250ms",
 			"REDIS=" + w.redis.address(), "WEIR_TABLE=" + table,
 			"WEIR_NAMESPACE=" + namespace, "WEIR_WORKLOAD=" + deployment,
 		},

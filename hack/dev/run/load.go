@@ -143,3 +143,21 @@ func Do(ctx context.Context, address string, r Request) (int, http.Header, error
 	}
 	return resp.StatusCode, resp.Header, nil
 }
+
+// Get asks one replica and gives status and body of the answer.
+func Get(ctx context.Context, address, path string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
+	if err != nil {
+		return 0, "", fmt.Errorf("making a request: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, "", fmt.Errorf("reading the answer of %s: %w", address, err)
+	}
+	return resp.StatusCode, string(body), nil
+}

@@ -1,0 +1,192 @@
+package storetest_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
+	"github.com/weir-dev/weir/internal/enforcer/storetest"
+	"github.com/weir-dev/weir/internal/redisstore"
+	"github.com/weir-dev/weir/test/env"
+)
+
+// redisTarget is a Redis in one of its forms.
+type redisTarget struct {
+	connect func() redis.UniversalClient // a client as the library makes it
+	nodes   []string                     // addresses of all that hold keys
+	split   bool
+}
+
+func runRedis(t *testing.T, target redisTarget, steps int) {
+	t.Helper()
+	redisTest := &redisSuite{target: target}
+	for _, addr := range target.nodes {
+		node := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true, Protocol: 2})
+		t.Cleanup(func() { _ = node.Close() })
+		redisTest.nodes = append(redisTest.nodes, node)
+	}
+	storetest.Run(t, redisTest.newStore, storetest.Options{
+		Split:      target.split,
+		Steps:      steps,
+		TimeToLive: redisTest.timeToLive,
+		Spoil:      redisTest.spoil,
+	})
+}
+
+func TestRedis(t *testing.T) {
+	server := env.Redis(t, env.RedisOptions{})
+	runRedis(t, redisTarget{
+		connect: func() redis.UniversalClient {
+			return redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{server.Addr}})
+		},
+		nodes: []string{server.Addr},
+	}, 50_000)
+}
+
+func TestRedisCluster(t *testing.T) {
+	servers := env.RedisCluster(t)
+	runRedis(t, redisTarget{
+		connect: func() redis.UniversalClient {
+			return redisstore.NewClient(&redis.UniversalOptions{Addrs: servers.Addrs})
+		},
+		nodes: servers.Addrs,
+		split: true,
+	}, 20_000)
+}
+
+func TestRedisSentinel(t *testing.T) {
+	servers := env.Sentinel(t)
+	runRedis(t, redisTarget{
+		connect: func() redis.UniversalClient {
+			return redisstore.NewClient(&redis.UniversalOptions{Addrs: servers.Addrs, MasterName: servers.Master})
+		},
+		nodes: []string{servers.Primary.Addr},
+	}, 20_000)
+}
+
+type redisSuite struct {
+	target redisTarget
+	nodes  []*redis.Client
+}
+
+func (r *redisSuite) newStore(t *testing.T, clock func() int64) enforcer.Store {
+	client := r.target.connect()
+	t.Cleanup(func() { _ = client.Close() })
+	if clock != nil {
+		direct := r.target.connect()
+		t.Cleanup(func() { _ = direct.Close() })
+		client.AddHook(keep{direct})
+	}
+	return redisstore.NewStore(redisstore.StoreOptions{Client: client, Table: "conformance", Namespace: "shop", Time: clock})
+}
+
+// find returns the key of a counter and the node that has it, by the limit's part of the name.
+func (r *redisSuite) find(t *testing.T, c enforcer.Counter) (*redis.Client, string) {
+	t.Helper()
+	for _, node := range r.nodes {
+		keys, err := node.Keys(t.Context(), "weir:conformance:c:shop:*:"+c.ID).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(keys) > 0 {
+			return node, keys[0]
+		}
+	}
+	return nil, ""
+}
+
+func (r *redisSuite) timeToLive(t *testing.T, c enforcer.Counter, _ int64) (time.Duration, bool) {
+	t.Helper()
+	node, key := r.find(t, c)
+	if node == nil {
+		return 0, false
+	}
+	lasts, known := lifetimes.Load(key)
+	if !known {
+		t.Fatalf("nobody saw how long %s lives", key)
+	}
+	return lasts.(time.Duration), true
+}
+
+func (r *redisSuite) spoil(t *testing.T, c enforcer.Counter, what storetest.Spoil) {
+	t.Helper()
+	node, key := r.find(t, c)
+	if node == nil {
+		t.Fatalf("%+v has no key", c)
+	}
+	ctx := t.Context()
+	// The high half of the first byte of a state is its format; a log is a list of states.
+	newer := func(state string) string { return string(state[0]+0x10) + state[1:] }
+	var err error
+	switch {
+	case what == storetest.Garbage:
+		err = node.Set(ctx, key, "garbage", time.Hour).Err()
+	case c.Limit.Algorithm == algorithm.SlidingWindowLog:
+		err = node.LSet(ctx, key, -1, newer(node.LIndex(ctx, key, -1).Val())).Err()
+	default:
+		err = node.Set(ctx, key, newer(node.Get(ctx, key).Val()), time.Hour).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lifetimes is how long each key was to live when a script had written it.
+var lifetimes sync.Map
+
+// keep stops the server from ending keys by its own clock while a test's runs as it likes: right behind each script,
+// in one transaction, the keys lose the time to live that the script gave them, which is noted.
+type keep struct{ direct redis.UniversalClient }
+
+func (keep) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (k keep) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		k.send(ctx, k.direct.TxPipeline(), cmd)
+		return cmd.Err()
+	}
+}
+
+func (k keep) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		k.send(ctx, k.direct.Pipeline(), cmds...)
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (k keep) send(ctx context.Context, pipe redis.Pipeliner, cmds ...redis.Cmder) {
+	left := map[string]*redis.DurationCmd{}
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd) // queues only
+		if name := cmd.Name(); name != "evalsha" && name != "eval" {
+			continue
+		}
+		args := cmd.Args()
+		count, _ := args[2].(int) // 0 for a script without keys
+		for _, key := range args[3 : 3+count] {
+			name, isText := key.(string)
+			if place, isPlace := key.(*string); !isText && isPlace {
+				name = *place
+			}
+			left[name] = pipe.PTTL(ctx, name)
+			pipe.Persist(ctx, name)
+		}
+	}
+	// The commands hold what came of them.
+	_, _ = pipe.Exec(ctx)
+	for key, ttl := range left {
+		if ttl.Val() > 0 {
+			lifetimes.Store(key, ttl.Val())
+		}
+	}
+}

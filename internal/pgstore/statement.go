@@ -1,0 +1,141 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// attempts bounds how often a statement is sent that the database undid in favour of another one.
+const attempts = 5
+
+const (
+	uniqueViolation      = "23505"
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	readOnlyTransaction  = "25006"
+)
+
+// types encodes and decodes arrays. It is only read.
+var types = pgtype.NewMap()
+
+func encode(oid uint32, value any) ([]byte, error) {
+	encoded, err := types.Encode(oid, pgtype.BinaryFormatCode, value, nil)
+	if err != nil {
+		return nil, fmt.Errorf("encoding arguments: %w", err)
+	}
+	return encoded, nil
+}
+
+// statements are the texts that a Store sends.
+type statements struct {
+	begin, timeout, step, reset, cleanUp, commit string
+}
+
+func newStatements(schema string, timeout time.Duration) statements {
+	ms := max(timeout.Milliseconds(), 1)
+	return statements{
+		// For databases whose default is a stricter isolation, which would refuse to wait for a row.
+		begin:   "begin isolation level read committed",
+		timeout: "select set_config('statement_timeout', '" + strconv.FormatInt(ms, 10) + "', true)",
+		step:    inSchema(`select now, granted, results from "weir".step($1, $2, $3, $4, $5, $6, $7)`, schema),
+		reset: inSchema(`delete from "weir".counters where key in
+			(select key from "weir".counters where key = any ($1) order by key for update)`, schema),
+		cleanUp: inSchema(`select pages, deleted from "weir".clean_up($1, $2, $3)`, schema),
+		commit:  "commit",
+	}
+}
+
+// statement is a statement with its arguments in binary form.
+type statement struct {
+	sql    string
+	oids   []uint32
+	params [][]byte
+}
+
+// run sends a statement and returns its first row, nil if it has none.
+//
+// A statement that the database undid because of another one (a deadlock, a serialization failure, two first charges
+// of one key) is sent again: it has charged nothing. Nothing else ever is.
+func (s *Store) run(ctx context.Context, st statement) (row [][]byte, err error) {
+	for range attempts {
+		row, err = s.runOnce(ctx, st)
+		if !undone(err) {
+			break
+		}
+		if sqlState(err) == serializationFailure {
+			s.demanding.Store(true)
+		}
+	}
+	if undone(err) {
+		// Not the error itself: callers must not take it for something that they have to send again.
+		err = fmt.Errorf("undone %d times in favour of other statements", attempts)
+	}
+	return row, classify(err)
+}
+
+func undone(err error) bool {
+	switch sqlState(err) {
+	case uniqueViolation, serializationFailure, deadlockDetected:
+		return true
+	}
+	return false
+}
+
+// sqlState is the code that the server gave, empty if the error is not the server's.
+func sqlState(err error) string {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	return ""
+}
+
+// runOnce sends the statement in one round trip, together with what holds for it alone. The messages are those of
+// unnamed statements up to one Sync, which make one transaction: a pooler hands it to one server as a whole.
+func (s *Store) runOnce(ctx context.Context, st statement) ([][]byte, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", &connectError{err})
+	}
+	defer conn.Release()
+	var (
+		messages pgconn.Batch
+		demands  = s.demanding.Load()
+		place    = 1
+		binary   = []int16{pgtype.BinaryFormatCode}
+	)
+	if demands {
+		messages.ExecParams(s.sql.begin, nil, nil, nil, nil)
+		place++
+	}
+	messages.ExecParams(s.sql.timeout, nil, nil, nil, nil)
+	messages.ExecParams(st.sql, st.params, st.oids, binary, binary)
+	if demands {
+		messages.ExecParams(s.sql.commit, nil, nil, nil, nil)
+	}
+	server := conn.Conn().PgConn()
+	results, err := server.ExecBatch(ctx, &messages).ReadAll()
+	if err == nil && len(results) > place && results[place].Err != nil {
+		err = results[place].Err
+	}
+	if err != nil {
+		if sqlState(err) == readOnlyTransaction && !server.IsClosed() {
+			// A former primary keeps its connections. Closing this one lets the pool look for the present primary.
+			_ = conn.Conn().Close(ctx)
+		}
+		return nil, err
+	}
+	if len(results) <= place {
+		return nil, fmt.Errorf("%w: %d results", errReply, len(results))
+	}
+	if len(results[place].Rows) == 0 {
+		return nil, nil
+	}
+	return results[place].Rows[0], nil
+}

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/weir-dev/weir/api/v1alpha1"
+	"github.com/weir-dev/weir/hack/dev/run"
+)
+
+// TestThreeReplicasAdmitExactlyTheLimit sends 300 requests at once for one key over three replicas, in 20 rounds.
+func TestThreeReplicasAdmitExactlyTheLimit(t *testing.T) {
+	w := newWorld(t, "exactly", 5*time.Second)
+	addresses := w.addresses(3)
+	w.policy("{requests: 5, window: 1h}", 3)
+	for round := range 20 {
+		tally := run.Load(t.Context(), addresses, 300, exports(fmt.Sprintf("round-%d", round)))
+		if tally.Failed > 0 {
+			t.Fatalf("round %d: %d requests failed: %v", round, tally.Failed, tally.Failure)
+		}
+		if tally.Admitted() != 5 || tally.Sources["Store"] != 300 {
+			t.Errorf("round %d: admitted %d by %v, want 5 by Store:300", round, tally.Admitted(), tally.Sources)
+		}
+	}
+}
+
+// TestRedisKilledMidLoadHoldsTheLimit kills Redis while clients send, and counts whole windows from then on.
+func TestRedisKilledMidLoadHoldsTheLimit(t *testing.T) {
+	w := newWorld(t, "killed", 10*time.Millisecond)
+	addresses := w.addresses(3)
+	const limit, window = 20, 3 * time.Second
+	w.policy("{requests: 20, window: 3s, algorithm: FixedWindow}", 3)
+
+	// Each burst begins 300 ms after a window did and takes far less than the rest of it.
+	burst := func(killRedis bool) run.Tally {
+		start := time.Now().Truncate(window).Add(window + 300*time.Millisecond)
+		wait(t, start)
+		done := make(chan run.Tally, 1)
+		go func() { done <- run.Load(t.Context(), addresses, 600, exports("one-key")) }()
+		if killRedis {
+			w.redis.Kill()
+		}
+		tally := <-done
+		if took := time.Since(start); took > window-600*time.Millisecond {
+			t.Fatalf("the burst took %v, too long to belong to one window", took)
+		}
+		if tally.Failed > 0 {
+			t.Errorf("%d requests failed: %v", tally.Failed, tally.Failure)
+		}
+		return tally
+	}
+	before := burst(false)
+	t.Logf("with Redis: admitted %d of %d, slowest decision %v", before.Admitted(), limit, before.Slowest)
+	during := burst(true)
+	t.Logf("killed in this window: admitted %d, slowest decision %v, by %v", during.Admitted(), during.Slowest, during.Sources)
+	var slowest time.Duration
+	for i := range 3 {
+		after := burst(false)
+		slowest = max(slowest, after.Slowest)
+		t.Logf("window %d without Redis: admitted %d, slowest decision %v", i+1, after.Admitted(), after.Slowest)
+		if after.Admitted() > limit || after.Admitted() == 0 {
+			t.Errorf("window %d without Redis: admitted %d, want 1 to %d", i+1, after.Admitted(), limit)
+		}
+	}
+	slowest = max(slowest, during.Slowest)
+	t.Logf("slowest decision from the kill on: %v, promised 25 ms", slowest)
+	if slowest > 10*25*time.Millisecond {
+		t.Errorf("slowest decision %v, more than ten times the promised 25 ms", slowest)
+	}
+}
+
+func wait(t *testing.T, until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}
+
+// TestScalingReachesThePods measures how long kubectl scale takes to change what pods admit locally, and then holds
+// Redis still to see that they do.
+func TestScalingReachesThePods(t *testing.T) {
+	w := newWorld(t, "scaled", 10*time.Millisecond)
+	old := w.addresses(3)
+	w.policy("{requests: 15, window: 1h, algorithm: FixedWindow}", 3)
+	w.counted(old, 3)
+
+	began := time.Now()
+	w.kubectl("scale", "deployment/"+deployment, "-n", w.namespace, "--replicas=5")
+	w.counted(old, 5)
+	up := time.Since(began)
+	five := w.addresses(5)
+	w.counted(five, 5)
+	t.Logf("3 to 5: old pods count 5 replicas %v after kubectl scale began, promised 2 s", up.Round(time.Millisecond))
+	if up > 10*2*time.Second {
+		t.Errorf("3 to 5 took %v, more than ten times the promised 2 s", up)
+	}
+
+	two := w.scale(2)
+	began = time.Now()
+	w.counted(two, 2)
+	down := time.Since(began)
+	t.Logf("5 to 2: pods count 2 replicas %v after the last pod's end, promised 32 s", down.Round(time.Millisecond))
+
+	w.redis.Pause()
+	tally := run.Load(t.Context(), two, 100, exports("held-still"))
+	w.redis.Resume()
+	if tally.Admitted() > 15 {
+		t.Errorf("two replicas on their own admitted %d, want at most 15", tally.Admitted())
+	}
+	t.Logf("two replicas on their own admitted %d of 15, by %v", tally.Admitted(), tally.Sources)
+}
+
+// counted waits until all the replicas split limits by n.
+func (w *world) counted(addresses []string, n int) {
+	w.t.Helper()
+	w.eventually(func(ctx context.Context) error {
+		for _, address := range addresses {
+			if got, err := gauge(ctx, address, "weir_replicas"); err != nil || int(got) != n {
+				return fmt.Errorf("%s counts %v replicas, want %d (%v)", address, got, n, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestEditsReachEveryPod measures from the API write to the last pod's acknowledgement, over 50 edits.
+func TestEditsReachEveryPod(t *testing.T) {
+	w := newWorld(t, "edited", 10*time.Millisecond)
+	w.addresses(3)
+	w.policy("{requests: 1000, window: 1m}", 3)
+	took := make([]time.Duration, 0, 50)
+	for i := range 50 {
+		patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/rules/0/limits/0/requests","value":%d}]`, 1001+i)
+		only := &v1alpha1.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "only"}}
+		began := time.Now()
+		if err := w.client.Patch(t.Context(), only, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+		w.acknowledged(only.Generation, 3)
+		took = append(took, time.Since(began))
+	}
+	w.enforced(3)
+	slices.Sort(took)
+	p99 := took[len(took)-1] // of 50, the slowest
+	t.Logf("edit to acknowledged by all 3 pods: median %v, p99 %v, promised 1 s", took[len(took)/2], p99)
+	if p99 > 10*time.Second {
+		t.Errorf("p99 %v, more than ten times the promised 1 s", p99)
+	}
+}
