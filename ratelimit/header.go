@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -65,7 +64,7 @@ func (d *Decision) appendName(b []byte) []byte {
 
 // seconds rounds up: a client that comes back after so many is not too early.
 func seconds(d time.Duration) int64 {
-	return max(1, int64(math.Ceil(d.Seconds())))
+	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
 // problem is a document of RFC 9457.

@@ -29,21 +29,21 @@ type Limiter struct {
 // New returns a limiter. It knows no policies until Run has read them.
 func New(o Options) (*Limiter, error) {
 	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("ratelimit options: %w", err)
+		return nil, fmt.Errorf("ratelimit: %w", err)
 	}
 	workload, err := o.workload()
 	if err != nil {
-		return nil, fmt.Errorf("ratelimit options: %w", err)
+		return nil, fmt.Errorf("ratelimit: %w", err)
 	}
 	if o.Pod == "" {
 		if o.Pod, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("ratelimit options: no Pod, and no host name either: %w", err)
+			return nil, fmt.Errorf("ratelimit: no Pod, and no host name either: %w", err)
 		}
 	}
 	var client redis.UniversalClient
 	if o.Redis != nil {
 		if err := redisstore.ValidateTable(o.Table); o.Table != "" && err != nil {
-			return nil, fmt.Errorf("ratelimit options: %w", err)
+			return nil, fmt.Errorf("ratelimit: %w", err)
 		}
 		client = redisstore.NewClient(o.Redis)
 	}

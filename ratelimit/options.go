@@ -81,6 +81,7 @@ type Options struct {
 // WhenNoPolicy says what happens while no policies were ever read.
 type WhenNoPolicy string
 
+// The values of WhenNoPolicy.
 const (
 	Open   WhenNoPolicy = "Open"   // requests are admitted
 	Closed WhenNoPolicy = "Closed" // requests are denied with 503
@@ -92,7 +93,7 @@ const NoRoute = policy.NoRoute
 // workload reads Namespace and Workload.
 func (o *Options) workload() (policy.Workload, error) {
 	if o.Namespace == "" || o.Workload == "" {
-		return policy.Workload{}, errors.New("Namespace and Workload must be set (WEIR_NAMESPACE, WEIR_WORKLOAD)")
+		return policy.Workload{}, errors.New("options Namespace and Workload must be set (WEIR_NAMESPACE, WEIR_WORKLOAD)")
 	}
 	w, err := policy.ParseWorkload(o.Namespace + "/" + o.Workload)
 	if err != nil {
@@ -118,7 +119,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("MaxKeys is %d, want 0 for the default or more", o.MaxKeys)
 	}
 	if o.Redis == nil && (o.Counters == nil || o.Policies == nil) {
-		return errors.New("Redis must be set, unless Counters and Policies both are")
+		return errors.New("option Redis must be set, unless Counters and Policies both are")
 	}
 	return nil
 }

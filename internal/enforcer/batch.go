@@ -97,7 +97,13 @@ const (
 	left                 // answered without the store, and keeps its slot
 )
 
-func newCaller() any { return &caller{ready: make(chan struct{}, 1)} }
+func (b *batcher) caller() *caller {
+	if c, ok := b.callers.Get().(*caller); ok {
+		c.state, c.admitted, c.granted, c.place, c.err = waiting, false, false, 0, nil
+		return c
+	}
+	return &caller{ready: make(chan struct{}, 1)}
+}
 
 // answer is what a caller got.
 type answer struct {
@@ -113,8 +119,7 @@ type answer struct {
 // take asks the store and returns within the timeout. When the store is late, fallBack answers instead; it runs once,
 // at the moment from which on the store's answer no longer counts for this caller, and says whether it admitted.
 func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBack(cause string) bool }) answer {
-	c := b.callers.Get().(*caller)
-	c.state, c.admitted, c.granted, c.place, c.err = waiting, false, false, 0, nil
+	c := b.caller()
 	if !b.join(w, c) {
 		b.callers.Put(c)
 		b.counts.fail(ReasonFull)

@@ -396,7 +396,7 @@ func TestFullQueue(t *testing.T) {
 // One slot of a cluster that fails is the failure of its entries only.
 func TestOneEntryFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, func(o *enforcer.Options) { o.Store = halfStore{o.Store.(*store)} })
+		h := newHarness(t, func(o *enforcer.Options) { o.Store = halfStore{newStore()} })
 		h.apply(policyOf("p", byKey("r", fixed(5, "1h"))))
 		for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 			d := h.Decide(t.Context(), as(key))

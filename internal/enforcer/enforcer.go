@@ -78,7 +78,7 @@ type Enforcer struct {
 	readyOnce sync.Once
 	readyErr  error
 
-	decisions sync.Pool
+	decisions sync.Pool // of *decision
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -123,9 +123,7 @@ func New(o Options) *Enforcer {
 		counts:  e.counts,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
-		callers: sync.Pool{New: newCaller},
 	}
-	e.decisions.New = func() any { return &decision{e: e} }
 	return e
 }
 
@@ -146,7 +144,10 @@ func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
 	if s == nil {
 		return e.withoutPolicy(peek)
 	}
-	d := e.decisions.Get().(*decision)
+	d, ok := e.decisions.Get().(*decision)
+	if !ok {
+		d = &decision{e: e}
+	}
 	answer := d.decide(ctx, s, r, peek)
 	d.release()
 	e.decisions.Put(d)

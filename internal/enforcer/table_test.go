@@ -16,10 +16,10 @@ import (
 // Nothing but a good row of a higher revision ever replaces the row in force (B61).
 func TestLastGoodRowStays(t *testing.T) {
 	good := rowOf(t, 5, policyOf("p", byKey("r", fixed(1, "1h"))))
-	edit := func(old, new string) []byte {
-		edited := bytes.Replace(good, []byte(old), []byte(new), 1)
+	edit := func(from, to string) []byte {
+		edited := bytes.Replace(good, []byte(from), []byte(to), 1)
 		if bytes.Equal(edited, good) {
-			t.Fatalf("the row has no %s: %s", old, good)
+			t.Fatalf("the row has no %s: %s", from, good)
 		}
 		return edited
 	}
@@ -151,6 +151,7 @@ func TestWithoutPolicies(t *testing.T) {
 
 // run starts Run in the bubble and returns what ends it.
 func run(t *testing.T, h *harness) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()

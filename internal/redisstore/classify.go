@@ -125,7 +125,7 @@ func reasonOfNetwork(err error) enforcer.Reason {
 		return enforcer.ReasonTimeout
 	}
 	// go-redis reads what is not RESP as an error of its own without a type.
-	if strings.HasPrefix(err.Error(), "redis: ") {
+	if strings.Contains(err.Error(), "redis: can't parse") {
 		return enforcer.ReasonReply
 	}
 	return enforcer.ReasonOther
