@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// setHeader writes Retry-After, and the fields of draft-ietf-httpapi-ratelimit-headers-11, which are lists of RFC 9651:
+// SetHeader writes into the header of a response what the client should know of the decision, for applications that
+// answer without Middleware: Retry-After, and the fields of draft-ietf-httpapi-ratelimit-headers-11, which are lists of RFC 9651:
 //
 //	RateLimit-Policy: "checkout/exports";q=5;w=60
 //	RateLimit: "checkout/exports";r=0;t=40
-func (d *Decision) setHeader(h http.Header) {
+func (d *Decision) SetHeader(h http.Header) {
 	if d.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(seconds(d.RetryAfter), 10))
 	}

@@ -57,7 +57,7 @@ func TestHeader(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := http.Header{}
-			tc.decision.setHeader(got)
+			tc.decision.SetHeader(got)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("header (-want +got):\n%s", diff)
 			}
