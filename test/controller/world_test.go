@@ -47,11 +47,19 @@ func newWorkload(t *testing.T, c *cluster.Cluster, namespace, redisAddress, tabl
 // deploy creates the Deployment and says of it that so many replicas are ready.
 func (w *workload) deploy(ready int32) *appsv1.Deployment {
 	w.t.Helper()
+	d := w.create(ready)
+	w.report(d, appsv1.DeploymentStatus{Replicas: ready, ReadyReplicas: ready})
+	return d
+}
+
+// create creates the Deployment.
+func (w *workload) create(replicas int32) *appsv1.Deployment {
+	w.t.Helper()
 	labels := map[string]string{"app": w.Name}
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: new(ready),
+			Replicas: new(replicas),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -62,7 +70,6 @@ func (w *workload) deploy(ready int32) *appsv1.Deployment {
 	if err := w.admin.Create(w.t.Context(), d); err != nil {
 		w.t.Fatal(err)
 	}
-	w.report(d, appsv1.DeploymentStatus{Replicas: ready, ReadyReplicas: ready})
 	return d
 }
 
