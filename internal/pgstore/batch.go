@@ -101,6 +101,7 @@ func (b *batch) addRefund(r *enforcer.Refund) error {
 func (b *batch) addRef(c *enforcer.Counter, times int64, charged bool) error {
 	l := c.Limit
 	if l.Algorithm > algorithm.SlidingWindowLog || l.Requests < 0 || l.Requests > maxRequests ||
+		l.Algorithm == algorithm.SlidingWindowLog && l.Requests > algorithm.MaxLogEntries ||
 		l.Window <= 0 || l.Window > maxWindow || l.Burst < 0 || l.Burst > maxRequests {
 		return fmt.Errorf("%w: %+v", errLimit, l)
 	}

@@ -58,14 +58,6 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 	})
 }
 
-// A database whose default is serializable refuses to let transactions wait for each other, which must not show.
-func TestConformanceUnderSerializable(t *testing.T) {
-	dsn := env.Postgres(t, "default_transaction_isolation = serializable").DSN
-	admin := prepared(t, dsn, 2)
-	newStore, options := conformance(dsn, admin, storetest.Options{Steps: 5_000, Rounds: 10})
-	storetest.Run(t, newStore, options)
-}
-
 func FuzzStepEqualsPure(f *testing.F) {
 	dsn := env.Postgres(f).DSN
 	pool := prepared(f, dsn, 2)

@@ -33,8 +33,7 @@ func newStatements(schema string, timeout time.Duration) statements {
 		begin:   "begin isolation level read committed",
 		timeout: "select set_config('statement_timeout', '" + strconv.FormatInt(ms, 10) + "', true)",
 		step:    inSchema(`select now, granted, results from "weir".step($1, $2, $3, $4, $5, $6, $7)`, schema),
-		reset: inSchema(`delete from "weir".counters where key in
-			(select key from "weir".counters where key = any ($1) order by key for update)`, schema),
+		reset:   inSchema(`select "weir".forget($1)`, schema),
 		cleanUp: inSchema(`select pages, deleted from "weir".clean_up($1, $2, $3)`, schema),
 		commit:  "commit",
 	}
