@@ -25,6 +25,7 @@ type Table struct {
 	client       redis.UniversalClient
 	keys         keys
 	installation string
+	holds        time.Duration // ownerHolds, but for tests
 	// term is the store's time at which this installation took the table; 0 before the first claim, and lower than
 	// every other installation's.
 	term atomic.Int64
@@ -32,13 +33,13 @@ type Table struct {
 
 // NewTable returns the table of an installation; an empty table means DefaultTable.
 func NewTable(client redis.UniversalClient, table, installation string) *Table {
-	return &Table{client: client, keys: newKeys(table), installation: installation}
+	return &Table{client: client, keys: newKeys(table), installation: installation, holds: ownerHolds}
 }
 
 // Claim makes this installation the owner, or refreshes it, and returns the owner.
 func (t *Table) Claim(ctx context.Context, epoch string) (string, error) {
 	cmd, err := claimScript.call(ctx, t.client, []string{t.keys.owner()},
-		t.installation, epoch, ownerHolds.Microseconds())
+		t.installation, epoch, t.holds.Microseconds())
 	if err != nil {
 		return "", err
 	}
