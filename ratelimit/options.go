@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,6 +81,7 @@ type Options struct {
 // WhenNoPolicy says what happens while no policies were ever read.
 type WhenNoPolicy string
 
+// The values of WhenNoPolicy.
 const (
 	Open   WhenNoPolicy = "Open"   // requests are admitted
 	Closed WhenNoPolicy = "Closed" // requests are denied with 503
@@ -91,53 +90,10 @@ const (
 // NoRoute is the Route of a request that the router serves by no template: one that it refuses or redirects.
 const NoRoute = policy.NoRoute
 
-// OptionsFromEnv reads the environment that Weir's pod template fragment sets:
-//
-//	WEIR_TABLE            the table, "default" if unset
-//	WEIR_NAMESPACE        the pod's namespace
-//	WEIR_WORKLOAD         the name of its Deployment, or group/kind/name
-//	WEIR_TRUSTED_PROXIES  prefixes or addresses, separated by commas
-//	POD_NAME              the pod's name
-//
-// Nothing else in this package reads the environment.
-func OptionsFromEnv() (Options, error) {
-	proxies, err := parsePrefixes(os.Getenv("WEIR_TRUSTED_PROXIES"))
-	if err != nil {
-		return Options{}, fmt.Errorf("reading WEIR_TRUSTED_PROXIES: %w", err)
-	}
-	return Options{
-		Namespace:      os.Getenv("WEIR_NAMESPACE"),
-		Workload:       os.Getenv("WEIR_WORKLOAD"),
-		Table:          os.Getenv("WEIR_TABLE"),
-		TrustedProxies: proxies,
-		Pod:            os.Getenv("POD_NAME"),
-	}, nil
-}
-
-func parsePrefixes(list string) ([]netip.Prefix, error) {
-	var prefixes []netip.Prefix
-	for item := range strings.SplitSeq(list, ",") {
-		item = strings.TrimSpace(item)
-		if item == "" {
-			continue
-		}
-		if addr, err := netip.ParseAddr(item); err == nil {
-			prefixes = append(prefixes, netip.PrefixFrom(addr, addr.BitLen()))
-			continue
-		}
-		prefix, err := netip.ParsePrefix(item)
-		if err != nil {
-			return nil, fmt.Errorf("%q is neither an address nor a prefix such as 10.0.0.0/8", item)
-		}
-		prefixes = append(prefixes, prefix)
-	}
-	return prefixes, nil
-}
-
 // workload reads Namespace and Workload.
 func (o *Options) workload() (policy.Workload, error) {
 	if o.Namespace == "" || o.Workload == "" {
-		return policy.Workload{}, errors.New("Namespace and Workload must be set (WEIR_NAMESPACE, WEIR_WORKLOAD)")
+		return policy.Workload{}, errors.New("options Namespace and Workload must be set (WEIR_NAMESPACE, WEIR_WORKLOAD)")
 	}
 	w, err := policy.ParseWorkload(o.Namespace + "/" + o.Workload)
 	if err != nil {
@@ -163,7 +119,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("MaxKeys is %d, want 0 for the default or more", o.MaxKeys)
 	}
 	if o.Redis == nil && (o.Counters == nil || o.Policies == nil) {
-		return errors.New("Redis must be set, unless Counters and Policies both are")
+		return errors.New("option Redis must be set, unless Counters and Policies both are")
 	}
 	return nil
 }

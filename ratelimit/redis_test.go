@@ -27,11 +27,16 @@ type controller struct {
 	n     int64
 }
 
-func newController(t *testing.T, addr string) *controller {
+func newClient(t *testing.T, addr string) redis.UniversalClient {
 	t.Helper()
 	client := redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{addr}})
 	t.Cleanup(func() { _ = client.Close() })
-	return &controller{t: t, table: redisstore.NewTable(client, "", "test")}
+	return client
+}
+
+func newController(t *testing.T, addr string) *controller {
+	t.Helper()
+	return &controller{t: t, table: redisstore.NewTable(newClient(t, addr), "", "test")}
 }
 
 func (c *controller) publish(spec policy.Spec) {

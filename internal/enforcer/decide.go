@@ -101,6 +101,7 @@ func (d *decision) collect() (Decision, bool) {
 			}
 			d.count(rule, ShadowDenied)
 			continue
+		case keyFound, keyAbsent:
 		}
 		limits := rule.limitsFor(r.Attributes)
 		if len(limits) == 0 {

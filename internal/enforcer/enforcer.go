@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,9 @@ type Options struct {
 	Pod     string
 	Library string
 	Logger  *slog.Logger
-	// Now is for tests and scenarios. It must not go back.
-	Now func() time.Time
+	// Now is the wall clock and Runtime this process, unless tests and scenarios bring their own.
+	Now     func() time.Time
+	Runtime Runtime
 }
 
 // Defaults of Options.
@@ -48,8 +50,9 @@ const (
 type Local interface {
 	// TakeAt answers an entry at a time of the caller's, in µs.
 	TakeAt(now int64, e *Entry, a *Answer)
-	// Note charges c for what was admitted elsewhere, and then leaves no more than left.
-	Note(now int64, c *Counter, charged, left int64)
+	// Note charges c for what the store admitted, with weighs in use there of the whole limit, and leaves no more than
+	// left.
+	Note(now int64, c *Counter, charged, weighs, left int64)
 }
 
 // Enforcer decides. All of its methods are safe for concurrent use; Decide and Peek also before and after Run.
@@ -76,7 +79,7 @@ type Enforcer struct {
 	readyOnce sync.Once
 	readyErr  error
 
-	decisions sync.Pool
+	decisions sync.Pool // of *decision
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -96,13 +99,16 @@ func New(o Options) *Enforcer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Runtime == nil {
+		o.Runtime = newProcess()
+	}
 	o.TrustedProxies = unmapPrefixes(o.TrustedProxies)
 	e := &Enforcer{
 		options: o,
 		member:  o.Pod + "/" + nonce(),
 		log:     o.Logger,
-		clock:   newClock(o.Now),
-		breaker: new(breaker),
+		clock:   newClock(o.Now, o.Runtime),
+		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
@@ -112,14 +118,13 @@ func New(o Options) *Enforcer {
 	e.batcher = &batcher{
 		store:   o.Store,
 		timeout: o.StoreTimeout,
+		runtime: o.Runtime,
 		clock:   e.clock,
 		breaker: e.breaker,
 		counts:  e.counts,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
-		callers: sync.Pool{New: newCaller},
 	}
-	e.decisions.New = func() any { return &decision{e: e} }
 	return e
 }
 
@@ -140,7 +145,10 @@ func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
 	if s == nil {
 		return e.withoutPolicy(peek)
 	}
-	d := e.decisions.Get().(*decision)
+	d, ok := e.decisions.Get().(*decision)
+	if !ok {
+		d = &decision{e: e}
+	}
 	answer := d.decide(ctx, s, r, peek)
 	d.release()
 	e.decisions.Put(d)
@@ -176,8 +184,10 @@ func (e *Enforcer) mirror(now int64, g *group, entry *Entry, a *Answer, admitted
 			continue
 		}
 		c := entry.Counters[i]
+		remaining := a.Results[i].Remaining
+		weighs := max(0, c.Limit.Capacity()-remaining)
 		c.Limit = o.rule.share(o.limit, place, c.Identity)
-		e.options.Local.Note(now, &c, admitted*c.Cost, place.Part(a.Results[i].Remaining, c.Identity.turn()))
+		e.options.Local.Note(now, &c, admitted*c.Cost, weighs, place.Part(remaining, c.Identity.turn()))
 	}
 }
 
@@ -192,17 +202,25 @@ var probeIdentity = hash([]byte("probe"))
 // probe asks the store whether it is back, if it is time to, behind the decisions.
 func (e *Enforcer) probe() {
 	if e.breaker.claimProbe(e.clock.monotonic()) {
-		go e.sendProbe()
+		e.options.Runtime.Go(e.sendProbe)
+	}
+}
+
+// Probe asks the store now whether it is back, if decisions are made without it. Run and decisions do so by themselves,
+// from time to time.
+func (e *Enforcer) Probe() {
+	if e.breaker.claimProbe(math.MaxInt64) {
+		e.sendProbe()
 	}
 }
 
 func (e *Enforcer) sendProbe() {
-	ctx, cancel := context.WithTimeout(context.Background(), e.options.StoreTimeout+patience)
+	ctx, cancel := e.options.Runtime.WithTimeout(e.options.StoreTimeout + patience)
 	defer cancel()
-	sent := time.Now()
+	sent := e.options.Runtime.Elapsed()
 	answers := make([]Answer, 1)
 	now, err := e.options.Store.Take(ctx, []Entry{probeEntry()}, answers)
-	took := time.Since(sent)
+	took := e.options.Runtime.Elapsed() - sent
 	cause := ""
 	switch {
 	case err == nil && answers[0].Err != nil:

@@ -17,8 +17,10 @@ type fleet struct {
 	replicas []*harness
 }
 
-func newFleet(t *testing.T, n int, policies ...policy.Policy) *fleet {
+// newFleet has three replicas.
+func newFleet(t *testing.T, policies ...policy.Policy) *fleet {
 	t.Helper()
+	const n = 3
 	f := &fleet{t: t, store: newStore()}
 	for rank := range n {
 		h := newHarness(t, func(o *enforcer.Options) {
@@ -35,7 +37,7 @@ func newFleet(t *testing.T, n int, policies ...policy.Policy) *fleet {
 // settle lets the replicas take parts of remainders.
 func (f *fleet) settle() {
 	f.t.Helper()
-	time.Sleep(time.Minute) // not shorter than they wait, and a whole window
+	advance(time.Minute) // not shorter than they wait, and a whole window
 	for _, h := range f.replicas {
 		if err := h.Poll(f.t.Context()); err != nil {
 			f.t.Fatal(err)
@@ -61,7 +63,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
+				f := newFleet(t, policyOf("p", byKey("r", limit)))
 				f.settle()
 				f.down()
 				const windows = 9
@@ -73,7 +75,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 					total := 0
 					for range windows {
 						for range 60 {
-							time.Sleep(time.Second)
+							advance(time.Second)
 							total += f.send(1, as(key))
 						}
 					}
@@ -91,7 +93,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 // Without knowing its rank among the counted members a replica takes no part of a remainder.
 func TestUnsettledReplicasTakeNoRemainder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3, policyOf("p", byKey("r", fixed(10, "1m"))))
+		f := newFleet(t, policyOf("p", byKey("r", fixed(10, "1m"))))
 		f.down()
 		if got := f.send(20, as("alice")); got != 9 {
 			t.Errorf("admitted %d, want 3 on each of 3", got)
@@ -104,7 +106,7 @@ func TestSpentStaysSpent(t *testing.T) {
 	for name, limit := range map[string]policy.Limit{"a fixed window": fixed(30, "1h"), "a bucket": bucket(30, "1h")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
+				f := newFleet(t, policyOf("p", byKey("r", limit)))
 				if got := f.send(30, as("alice")); got != 30 { // the first replica admits all of them
 					t.Fatalf("admitted %d, want 30", got)
 				}
@@ -120,7 +122,7 @@ func TestSpentStaysSpent(t *testing.T) {
 // What a replica admitted itself counts against its share, also when much of the limit is left.
 func TestOwnUseCountsAgainstTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3, policyOf("p", byKey("r", fixed(30, "1h"))))
+		f := newFleet(t, policyOf("p", byKey("r", fixed(30, "1h"))))
 		f.replicas[0].send(8, as("alice")) // 22 left, of which the part is 7: 2 of the share of 10 are left
 		f.down()
 		if got, _ := f.replicas[0].send(20, as("alice")); got != 2 {
@@ -128,6 +130,29 @@ func TestOwnUseCountsAgainstTheShare(t *testing.T) {
 		}
 		if got, _ := f.replicas[1].send(20, as("alice")); got != 10 {
 			t.Errorf("a replica that never saw the key admits %d, want its share of 10", got)
+		}
+	})
+}
+
+// A replica that has had all of the traffic for long is not mute for long when the store goes.
+func TestUnevenTrafficIsNotHeldAgainstAReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, policyOf("p", byKey("r", bucket(30, "1m"))))
+		for range 1800 { // half an hour at 30 per minute, which is 3 times the share
+			advance(time.Second)
+			f.replicas[0].Decide(t.Context(), as("alice"))
+			advance(time.Second)
+		}
+		f.down()
+		admitted := 0
+		for range 60 {
+			advance(time.Second)
+			if f.replicas[0].Decide(t.Context(), as("alice")).Allowed {
+				admitted++
+			}
+		}
+		if admitted < 10 || admitted > 20 {
+			t.Errorf("admitted %d in the first minute without the store, want its share of 10 and the burst of as much", admitted)
 		}
 	})
 }
@@ -234,7 +259,7 @@ func TestLocalWindowsRunOnTheStoresTime(t *testing.T) {
 		if last.Allowed || last.RetryAfter != time.Minute {
 			t.Errorf("denied for %v, want until the store's window ends in 1 min", last.RetryAfter)
 		}
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		if d := h.Decide(t.Context(), as("alice")); !d.Allowed {
 			t.Errorf("denied in the store's next window: %+v", d)
 		}

@@ -16,13 +16,13 @@ import (
 var sources embed.FS
 
 var (
-	takeScript      = loadScript("pack", "arithmetic", "states", "log", "counters", "take")
-	refundScript    = loadScript("pack", "arithmetic", "states", "log", "counters", "refund")
+	takeScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "take")
+	refundScript    = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "refund")
 	heartbeatScript = loadScript("members", "heartbeat")
 	leaveScript     = loadScript("members", "leave")
 	observeScript   = loadScript("members", "observe")
-	claimScript     = loadScript("claim")
-	publishScript   = loadScript("fence", "publish")
+	claimScript     = loadScript("type", "claim")
+	publishScript   = loadScript("type", "fence", "publish")
 	replicasScript  = loadScript("fence", "replicas")
 )
 

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 // What `kubectl apply -k` sends is admitted, its pods keep to the restricted profile, and the manager understands the
 // arguments: with every component and with none.
 func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	cases := map[string]string{
 		"alone":               "",
 		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy]",

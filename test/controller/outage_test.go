@@ -15,6 +15,7 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 func tombstone(row policy.Row) error {
@@ -120,7 +121,7 @@ func TestTheLastPolicyLeavesATombstone(t *testing.T) {
 // the controller in between, and pods that still run stop enforcing them (B49).
 func TestANamespaceGoesWithoutRedis(t *testing.T) {
 	t.Parallel()
-	c := env.Cluster(t)
+	c := kube.Cluster(t)
 	// The rows survive the outage, so that they have to be taken away.
 	redis := env.Redis(t, env.RedisOptions{Config: []string{"appendonly yes", "appendfsync always"}})
 	i := install(t, c)

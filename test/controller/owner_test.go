@@ -14,11 +14,12 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 func TestTwoInstallationsOnOneRedis(t *testing.T) {
 	t.Parallel()
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	redis := env.Redis(t, env.RedisOptions{})
 	first, second := install(t, c), install(t, c)
 	mine, theirs := createNamespace(t, c, "mine"), createNamespace(t, c, "theirs")

@@ -15,13 +15,14 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 // setting is what most tests begin with: an installation, a Redis, and the workload checkout in a namespace.
 func setting(t *testing.T) (*installation, *env.RedisServer, *workload) {
 	t.Helper()
 	t.Parallel()
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	redis := env.Redis(t, env.RedisOptions{})
 	i := install(t, c)
 	namespace := createNamespace(t, c, "shop")

@@ -12,13 +12,14 @@ import (
 
 	"github.com/weir-dev/weir/hack/dev/process"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 // With the real Deployment controller: scaling up counts within 2 s, before the new pods serve; a rolling update counts
 // the pods that surge; scaling down counts within 32 s of the last pod's end, and not before 30 s have passed.
 func TestRealScalingAndARealRollout(t *testing.T) {
 	t.Parallel()
-	c := env.Cluster(t)
+	c := kube.Cluster(t)
 	redis := env.Redis(t, env.RedisOptions{})
 	i := install(t, c)
 	w := newWorkload(t, c, createNamespace(t, c, "shop"), redis.Addr, i.namespace)

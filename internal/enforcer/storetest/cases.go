@@ -20,7 +20,11 @@ func (s *suite) equalCallers(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	c := newClock(noon)
 	store := s.newStore(t, c.time)
-	for range 200 {
+	rounds := 200
+	if testing.Short() {
+		rounds = 20
+	}
+	for range rounds {
 		limits := []algorithm.Limit{
 			{Algorithm: algorithms[random.IntN(4)], Requests: 1 + random.Int64N(40), Window: minute},
 			{Algorithm: algorithms[random.IntN(4)], Requests: 1 + random.Int64N(40), Window: hour},

@@ -48,7 +48,7 @@ func crowd(ctx context.Context, clients [2]enforcer.Store, entries []enforcer.En
 func (s *suite) race(t *testing.T) {
 	rounds := s.options.Rounds
 	if testing.Short() {
-		rounds = min(rounds, 10)
+		rounds = min(rounds, 3)
 	}
 	clients := s.clients(t, newClock(noon).time)
 	for _, a := range algorithms {
@@ -91,7 +91,7 @@ func (s *suite) raceOverSeveral(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	rounds := s.options.Rounds
 	if testing.Short() {
-		rounds = min(rounds, 10)
+		rounds = min(rounds, 3)
 	}
 	clients := s.clients(t, newClock(noon).time)
 	for round := range rounds {
