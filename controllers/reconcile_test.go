@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -161,6 +162,7 @@ func (r eventCounter) AnnotatedEventf(_, _ runtime.Object, _ map[string]string, 
 type memoryTable struct {
 	owner     string
 	err       error
+	lost      error // of the answer to the next write of a row
 	row       *policy.Row
 	replicas  *policy.Replicas
 	members   []policy.Report
@@ -189,6 +191,10 @@ func (m *memoryTable) Publish(_ context.Context, _ policy.Workload, row policy.R
 		return policy.Accepted, m.err
 	}
 	m.written = append(m.written, row)
+	if err := m.lost; err != nil {
+		m.lost = nil
+		return policy.Accepted, err
+	}
 	if len(m.refusals) > 0 {
 		refusal := m.refusals[0]
 		m.refusals = m.refusals[1:]
@@ -348,4 +354,45 @@ func TestNothingIsWrittenToATableOfAnotherInstallation(t *testing.T) {
 	w.table.owner = ours // the other one was silent for five minutes
 	w.pass(t)
 	w.rowHas(t, "login")
+}
+
+func TestTheCountIsWrittenAtMostOnceASecond(t *testing.T) {
+	w := newWorld(t)
+	w.has(limit("login", 5))
+	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{UID: "d"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(3))}}
+	w.pass(t)
+	for _, c := range []struct {
+		after  time.Duration
+		wants  int32
+		counts int
+	}{
+		{300 * time.Millisecond, 5, 1}, // too soon after the first
+		{900 * time.Millisecond, 6, 1},
+		{time.Second, 6, 2},
+	} {
+		w.deployment.Spec.Replicas = &c.wants
+		result, err := w.reconcile(t.Context(), checkout, w.now.Add(c.after))
+		if err != nil || w.table.counted != c.counts {
+			t.Errorf("after %v: %d counts written (%v), want %d", c.after, w.table.counted, err, c.counts)
+		}
+		if c.counts == 1 && result.RequeueAfter != time.Second-c.after {
+			t.Errorf("after %v: next look after %v, want when the second is over", c.after, result.RequeueAfter)
+		}
+	}
+	if got := w.table.replicas.N; got != 6 {
+		t.Errorf("N = %d, want 6", got)
+	}
+}
+
+// The answer to a write was lost. It may have been written, so its revision must not be used for another body.
+func TestARevisionIsUsedOnce(t *testing.T) {
+	w := newWorld(t)
+	w.has(limit("login", 5))
+	w.table.lost = errors.New("the connection was lost")
+	w.pass(t)
+	w.has(limit("login", 6))
+	w.pass(t)
+	if len(w.table.written) != 2 || w.table.written[1].Revision.Compare(w.table.written[0].Revision) <= 0 {
+		t.Errorf("rows written: %+v, want two with rising revisions", w.table.written)
+	}
 }

@@ -36,7 +36,7 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 	for _, pod := range []string{"checkout-a", "checkout-b", "checkout-c"} {
 		w.enforce(pod)
 	}
-	i.start(redis.Addr)
+	m := i.start(redis.Addr)
 
 	w.limit("login", 5)
 	row := w.waitRow(hasPolicies("login"))
@@ -53,6 +53,19 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 		t.Errorf("observed generation %v, want %d", p.Status.ObservedGeneration, p.Generation)
 	}
 	eventually(t, func(ctx context.Context) error { return w.told(ctx, "login", "Accepted", "Programmed", "Enforced") })
+	for series, want := range map[string]float64{
+		`weir_controller_policies{condition="Ready",status="True"}`:  1,
+		`weir_controller_policies{condition="Ready",status="False"}`: 0,
+		`weir_controller_table_writes_total{kind="row"}`:             1,
+		`weir_controller_table_writes_total{kind="tombstone"}`:       0,
+		`weir_controller_table_refusals_total{reason="revision"}`:    0,
+		`weir_controller_table_up`:                                   1,
+		`weir_controller_propagation_seconds_count`:                  1,
+	} {
+		if got := m.metric(series); got != want {
+			t.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
 }
 
 // told is satisfied when events with these reasons, and no others, exist for a policy.
