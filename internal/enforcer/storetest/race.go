@@ -50,7 +50,7 @@ func (s *suite) race(t *testing.T) {
 	if testing.Short() {
 		rounds = min(rounds, 3)
 	}
-	clients := s.clients(t, newClock(noon).time)
+	clients := s.clients(t, newClock().time)
 	for _, a := range algorithms {
 		for _, test := range []struct{ requests, hits, together int64 }{
 			{requests: 1, hits: 50, together: 1},
@@ -93,7 +93,7 @@ func (s *suite) raceOverSeveral(t *testing.T) {
 	if testing.Short() {
 		rounds = min(rounds, 3)
 	}
-	clients := s.clients(t, newClock(noon).time)
+	clients := s.clients(t, newClock().time)
 	for round := range rounds {
 		counters := make([]enforcer.Counter, 5)
 		for i := range counters {

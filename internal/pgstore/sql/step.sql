@@ -56,7 +56,7 @@ declare
     aged_carry bigint[];
     befores bigint[]; -- of the oldest charge in a log that still counts
     rooms bigint[];
-    far boolean[]; -- dated more than a window ahead
+    fars boolean[];
 
     -- The reference.
     r int;
@@ -72,6 +72,7 @@ declare
     carry bigint;
     before bigint;
     dated bigint;
+    far boolean; -- dated more than a window ahead
     t bigint;
     room bigint;
     charge bigint;
@@ -129,7 +130,6 @@ begin
                     rule := rule + 1;
                 end loop;
             end if;
-            rules[ref] := rule;
             at := ats[k];
             used := useds[k];
             carry := carries[k];
@@ -215,13 +215,17 @@ begin
                 room := requests;
             end if;
 
-            times_of[ref] := t;
-            aged_at[ref] := at;
-            aged_used[ref] := used;
-            aged_carry[ref] := carry;
-            befores[ref] := before;
-            rooms[ref] := room;
-            far[ref] := dated - now > span;
+            far := dated - now > span;
+            if count > 1 then
+                rules[ref] := rule;
+                times_of[ref] := t;
+                fars[ref] := far;
+                aged_at[ref] := at;
+                aged_used[ref] := used;
+                aged_carry[ref] := carry;
+                befores[ref] := before;
+                rooms[ref] := room;
+            end if;
             if (known[k] and room is not null) is not true then
                 grants[rule] := -1;
             elsif grants[rule] > 0 and room < grants[rule] * cost then
@@ -237,23 +241,30 @@ begin
         end loop;
 
         for ref in 1 .. count loop
-            rule := rules[ref];
+            r := (base + ref - 1) * 6;
+            if count > 1 then -- a lone reference is still at hand
+                rule := rules[ref];
+                k := refs[r + 1];
+                algorithm := refs[r + 2];
+                requests := refs[r + 3];
+                span := refs[r + 4];
+                capacity := refs[r + 5];
+                cost := refs[r + 6];
+                t := times_of[ref];
+                far := fars[ref];
+                at := aged_at[ref];
+                used := aged_used[ref];
+                carry := aged_carry[ref];
+                before := befores[ref];
+                room := rooms[ref];
+            end if;
             if failed or grants[rule] < 0 then
                 continue;
             end if;
-            r := (base + ref - 1) * 6;
-            k := refs[r + 1];
-            algorithm := refs[r + 2];
-            requests := refs[r + 3];
-            span := refs[r + 4];
-            capacity := refs[r + 5];
-            cost := refs[r + 6];
             charge := grants[rule] * cost;
-            t := times_of[ref];
-            room := rooms[ref] - charge;
-            used := aged_used[ref] + charge;
-            carry := aged_carry[ref];
-            changed := charge > 0 or refunding or callers > 0 and far[ref];
+            room := room - charge;
+            used := used + charge;
+            changed := charge > 0 or refunding or callers > 0 and far;
 
             reset := 0;
             if algorithm = bucket then
@@ -274,9 +285,7 @@ begin
                     reset := ending;
                 end if;
             else
-                at := aged_at[ref];
-                before := befores[ref];
-                if far[ref] or used = charge then -- the log begins anew
+                if far or used = charge then -- the log begins anew
                     before := 0;
                     if changed then
                         delete from "weir".charges c where c.key = keys[k];
@@ -286,7 +295,7 @@ begin
                 end if;
                 if changed then
                     over := charge;
-                    if far[ref] then
+                    if far then
                         over := used;
                     end if;
                     if over > 0 then
@@ -298,7 +307,7 @@ begin
                 end if;
                 if used > 0 then
                     reset := span;
-                    if not far[ref] then
+                    if not far then
                         reset := at + span - t;
                     end if;
                 end if;
@@ -326,7 +335,7 @@ begin
                     else
                         retry := ending + span - div((requests - cost)::numeric * span, used);
                     end if;
-                elsif far[ref] then
+                elsif far then
                     retry := span;
                 else
                     over := used + cost - requests;
@@ -347,10 +356,9 @@ begin
                 useds[k] := 0;
                 carries[k] := carry;
                 if used > 0 or carry > 0 then
-                    ats[k] := aged_at[ref];
+                    ats[k] := at;
                     useds[k] := used;
                     if algorithm = log then
-                        ats[k] := at;
                         useds[k] := before + used;
                     end if;
                 end if;
