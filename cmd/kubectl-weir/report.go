@@ -48,10 +48,11 @@ type reported struct {
 	Scenario string             `json:"scenario"`
 	Store    scenario.StoreName `json:"store"`
 	// Result is ok, FAIL or skip.
-	Result      string            `json:"result"`
-	Skipped     string            `json:"skipped,omitempty"`
-	Failures    []reportedFailure `json:"failures,omitempty"`
-	TookSeconds float64           `json:"tookSeconds"`
+	Result      string                `json:"result"`
+	Skipped     string                `json:"skipped,omitempty"`
+	Failures    []reportedFailure     `json:"failures,omitempty"`
+	Sends       []scenario.SendResult `json:"sends"`
+	TookSeconds float64               `json:"tookSeconds"`
 }
 
 type reportedFailure struct {
@@ -64,7 +65,7 @@ func reportJSON(w io.Writer, results []scenario.Result) error {
 	for _, r := range results {
 		out := reported{
 			File: r.Scenario.File, Scenario: r.Scenario.Name, Store: r.Store, Result: "ok", Skipped: r.Skipped,
-			TookSeconds: r.Took.Seconds(),
+			Sends: r.Sends, TookSeconds: r.Took.Seconds(),
 		}
 		if r.Skipped != "" {
 			out.Result = "skip"

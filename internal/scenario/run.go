@@ -65,7 +65,7 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 	if err != nil {
 		return result, err
 	}
-	result.Failures, result.Took = run.failures(), time.Since(began)
+	result.Failures, result.Sends, result.Took = run.failures(), run.sends(), time.Since(began)
 	return result, nil
 }
 
