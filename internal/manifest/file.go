@@ -78,7 +78,9 @@ func Parse(name string, data []byte) *File {
 		if len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null" {
 			continue
 		}
-		f.Documents = append(f.Documents, Node{yaml: document.Content[0], state: f.state})
+		root := Node{yaml: document.Content[0], state: f.state}
+		root.ownAnchors(document.Content[0], document.Line)
+		f.Documents = append(f.Documents, root)
 	}
 }
 
@@ -104,4 +106,15 @@ func syntaxFault(name string, err error) Fault {
 		}
 	}
 	return fault
+}
+
+// ownAnchors refuses aliases of anchors in a document before, which start at a line below first: other readers take each
+// document by itself.
+func (n Node) ownAnchors(y *yaml.Node, first int) {
+	if y.Kind == yaml.AliasNode && y.Alias.Line < first {
+		n.faultAt("", y.Line, fmt.Sprintf("*%s stands for an anchor of another document", y.Value))
+	}
+	for _, inner := range y.Content {
+		n.ownAnchors(inner, first)
+	}
 }
