@@ -27,7 +27,9 @@ type Options struct {
 	Table string
 
 	// Redis is where the policies and the counters are. The limiter makes its own client of these options: retries are
-	// off whatever they say, because a command that was sent twice would be charged twice.
+	// off whatever they say, because a command that was sent twice would be charged twice. go-redis itself writes a line
+	// to stderr for each connection that fails; its logger is the whole process's, so only the application may change
+	// it, with redis.SetLogger.
 	Redis *redis.UniversalOptions
 
 	// Counters is where requests are counted. Default: in Redis. Memory counts in this process.

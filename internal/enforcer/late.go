@@ -19,12 +19,10 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			b.fail(group, failure)
 			continue
 		}
-		granted, admitted := b.grant(group, a)
-		if b.mirror != nil {
-			b.mirror(now, group, &g.entries[i], a, admitted)
-		}
-		if granted < a.Granted {
-			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
+		// Before any caller goes on: what it was granted must count when it comes back and finds the store gone.
+		b.mirror(now, group, &g.entries[i], a, min(a.Granted, group.waiting()))
+		if used := b.grant(group, a); used < a.Granted {
+			refunds = appendRefunds(refunds, &g.entries[i], a, used, now)
 		}
 	}
 	g.mu.Unlock()
@@ -33,8 +31,18 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 	}
 }
 
-// grant hands out what the store granted. It returns how much was of use, and how much of that to callers who waited.
-func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
+// waiting counts the callers who still wait.
+func (g *group) waiting() (n int64) {
+	for _, c := range g.callers {
+		if c.state == waiting {
+			n++
+		}
+	}
+	return n
+}
+
+// grant hands out what the store granted, and returns how much of it was of use.
+func (b *batcher) grant(group *group, a *Answer) (used int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
 	for _, c := range group.callers {
 		if c.state != waiting {
@@ -48,9 +56,8 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 		}
 		c.answer()
 	}
-	admitted = used
 	if group.peek {
-		return used, admitted
+		return used
 	}
 	for _, c := range gone {
 		if c.admitted && used < a.Granted {
@@ -72,7 +79,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 			b.counts.late[LateDenied].Add(1)
 		}
 	}
-	return used, admitted
+	return used
 }
 
 func (b *batcher) fail(group *group, err error) {
