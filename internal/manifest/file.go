@@ -72,7 +72,7 @@ func Parse(name string, data []byte) *File {
 		if err != nil {
 			// What stands before the error may be half of what the user meant.
 			f.Documents = nil
-			f.state.faults = Faults{syntaxFault(name, err)}
+			f.state.faults = Faults{syntaxFault(name, data, err)}
 			return f
 		}
 		if len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null" {
@@ -92,7 +92,7 @@ func (f *File) Faults() Faults {
 
 var syntaxLine = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?`)
 
-func syntaxFault(name string, err error) Fault {
+func syntaxFault(name string, data []byte, err error) Fault {
 	message := err.Error()
 	fault := Fault{File: name, Message: message}
 	if found := syntaxLine.FindStringSubmatch(message); found != nil {
@@ -104,6 +104,7 @@ func syntaxFault(name string, err error) Fault {
 		if strings.HasPrefix(fault.Message, "not YAML: did not find expected") {
 			fault.Line++
 		}
+		fault.Line = min(fault.Line, 1+bytes.Count(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")))
 	}
 	return fault
 }
