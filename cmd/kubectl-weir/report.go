@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/weir-dev/weir/internal/scenario"
@@ -17,16 +19,16 @@ var reporters = map[string]func(io.Writer, []scenario.Result) error{
 	"junit": reportJUnit,
 }
 
-// reportText writes one line for each scenario and store, and below a failed one all that was not met but the first.
+// reportText writes one line for each scenario and store, below a failed one all that was not met but the first, and at
+// the end what was skipped for want of a server.
 func reportText(w io.Writer, results []scenario.Result) error {
 	var b strings.Builder
-	failed, skipped := 0, 0
+	failed, skipped := 0, make(map[scenario.StoreName]int)
 	for _, r := range results {
 		name := fmt.Sprintf("%-8s  %s: %s", r.Store, r.Scenario.File, r.Scenario.Name)
 		switch {
 		case r.Skipped != "":
-			skipped++
-			fmt.Fprintf(&b, "skip  %s: %s\n", name, r.Skipped)
+			skipped[r.Store]++
 		case len(r.Failures) > 0:
 			failed++
 			fmt.Fprintf(&b, "FAIL  %s: line %d: %v\n", name, r.Failures[0].Line, r.Failures[0])
@@ -37,7 +39,13 @@ func reportText(w io.Writer, results []scenario.Result) error {
 			fmt.Fprintf(&b, "ok    %s\n", name)
 		}
 	}
-	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped\n", len(results)-failed-skipped, failed, skipped)
+	ran := len(results)
+	var missing strings.Builder
+	for _, store := range slices.Sorted(maps.Keys(skipped)) {
+		ran -= skipped[store]
+		fmt.Fprintf(&missing, ", %d skipped without --%s", skipped[store], store)
+	}
+	fmt.Fprintf(&b, "%d passed, %d failed%s\n", ran-failed, failed, &missing)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -48,10 +56,11 @@ type reported struct {
 	Scenario string             `json:"scenario"`
 	Store    scenario.StoreName `json:"store"`
 	// Result is ok, FAIL or skip.
-	Result      string            `json:"result"`
-	Skipped     string            `json:"skipped,omitempty"`
-	Failures    []reportedFailure `json:"failures,omitempty"`
-	TookSeconds float64           `json:"tookSeconds"`
+	Result      string                `json:"result"`
+	Skipped     string                `json:"skipped,omitempty"`
+	Failures    []reportedFailure     `json:"failures,omitempty"`
+	Sends       []scenario.SendResult `json:"sends"`
+	TookSeconds float64               `json:"tookSeconds"`
 }
 
 type reportedFailure struct {
@@ -64,7 +73,7 @@ func reportJSON(w io.Writer, results []scenario.Result) error {
 	for _, r := range results {
 		out := reported{
 			File: r.Scenario.File, Scenario: r.Scenario.Name, Store: r.Store, Result: "ok", Skipped: r.Skipped,
-			TookSeconds: r.Took.Seconds(),
+			Sends: r.Sends, TookSeconds: r.Took.Seconds(),
 		}
 		if r.Skipped != "" {
 			out.Result = "skip"

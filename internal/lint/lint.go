@@ -15,7 +15,7 @@ import (
 // Policies looks at valid policies that are to be in force together. Errors are what the controller would refuse of
 // them, warnings what is probably not meant.
 func Policies(policies []manifest.Policy) (errors, warnings manifest.Faults) {
-	errors = together(policies)
+	errors, warnings = together(policies)
 	for _, p := range policies {
 		warnings = append(warnings, alone(p)...)
 	}
@@ -27,15 +27,17 @@ func Policies(policies []manifest.Policy) (errors, warnings manifest.Faults) {
 	return errors, warnings
 }
 
-// together finds policies that are there twice or do not fit into the row of their workload.
-func together(policies []manifest.Policy) (errors manifest.Faults) {
+// together finds policies that do not fit into the row of their workload, and names that are there twice, which is fine
+// for variants of one policy that are never applied together.
+func together(policies []manifest.Policy) (errors, warnings manifest.Faults) {
 	type name struct{ namespace, name string }
 	first := make(map[name]manifest.Policy)
 	workloads := make(map[policy.Workload][]policy.Policy)
 	for _, p := range policies {
 		n := name{p.Metadata.Namespace, p.Metadata.Name}
 		if other, ok := first[n]; ok {
-			errors = append(errors, p.Fault("metadata.name", "%s/%s stands in %s:%d too", n.namespace, n.name, other.File, other.Source.Line()))
+			warnings = append(warnings, p.Fault("metadata.name", "%s/%s is in %s:%d too: applied together, the last one wins",
+				n.namespace, n.name, other.File, other.Source.Line()))
 			continue
 		}
 		first[n] = p
@@ -50,7 +52,7 @@ func together(policies []manifest.Policy) (errors manifest.Faults) {
 			}
 		}
 	}
-	return errors
+	return errors, warnings
 }
 
 // alone finds what is odd about one policy.

@@ -72,13 +72,15 @@ func Parse(name string, data []byte) *File {
 		if err != nil {
 			// What stands before the error may be half of what the user meant.
 			f.Documents = nil
-			f.state.faults = Faults{syntaxFault(name, err)}
+			f.state.faults = Faults{syntaxFault(name, data, err)}
 			return f
 		}
 		if len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null" {
 			continue
 		}
-		f.Documents = append(f.Documents, Node{yaml: document.Content[0], state: f.state})
+		root := Node{yaml: document.Content[0], state: f.state}
+		root.ownAnchors(document.Content[0], document.Line)
+		f.Documents = append(f.Documents, root)
 	}
 }
 
@@ -90,7 +92,7 @@ func (f *File) Faults() Faults {
 
 var syntaxLine = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?`)
 
-func syntaxFault(name string, err error) Fault {
+func syntaxFault(name string, data []byte, err error) Fault {
 	message := err.Error()
 	fault := Fault{File: name, Message: message}
 	if found := syntaxLine.FindStringSubmatch(message); found != nil {
@@ -102,6 +104,18 @@ func syntaxFault(name string, err error) Fault {
 		if strings.HasPrefix(fault.Message, "not YAML: did not find expected") {
 			fault.Line++
 		}
+		fault.Line = min(fault.Line, 1+bytes.Count(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")))
 	}
 	return fault
+}
+
+// ownAnchors refuses aliases of anchors in a document before, which start at a line below first: other readers take each
+// document by itself.
+func (n Node) ownAnchors(y *yaml.Node, first int) {
+	if y.Kind == yaml.AliasNode && y.Alias.Line < first {
+		n.faultAt("", y.Line, fmt.Sprintf("*%s stands for an anchor of another document", y.Value))
+	}
+	for _, inner := range y.Content {
+		n.ownAnchors(inner, first)
+	}
 }

@@ -231,3 +231,11 @@ func TestAliasesEnd(t *testing.T) {
 		})
 	}
 }
+
+// Other readers take each document of a file by itself.
+func TestAnchorsOfOtherDocumentsAreRefused(t *testing.T) {
+	f := Parse("p.yaml", []byte("# first\na: &a [1]\nb: *a\n---\n# second\na: *a\n"))
+	if diff := cmp.Diff("p.yaml:6: *a stands for an anchor of another document", f.Faults().Error()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

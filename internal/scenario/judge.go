@@ -30,6 +30,28 @@ func (r *run) failures() []Failure {
 	return all
 }
 
+// sends are the results of all steps that send.
+func (r *run) sends() []SendResult {
+	var all []SendResult
+	j := judge{scenario: r.scenario}
+	for _, out := range r.steps {
+		if out.sent == nil {
+			continue
+		}
+		s := out.sent
+		result := SendResult{Step: out.step, Decisions: string(s.decisions), Sources: s.sources, Charged: make(map[string]int64)}
+		for _, rule := range r.scenario.rules() {
+			name := rule.policy + "/" + rule.rule.Name
+			result.Charged[name] = j.charged(name, s)
+		}
+		result.Last = fmt.Sprintf("%d %s, %s/%s: %d of %d left, retry after %v, reset after %v",
+			s.last.Status, s.last.Source, s.last.Policy, s.last.Rule, s.last.Remaining, s.last.Limit,
+			Duration(s.last.RetryAfter), Duration(s.last.ResetAfter))
+		all = append(all, result)
+	}
+	return all
+}
+
 // judge compares what came with what was expected.
 type judge struct {
 	scenario *Scenario

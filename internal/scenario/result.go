@@ -14,8 +14,24 @@ type Result struct {
 	Skipped string
 	// Failures are the expectations that were not met, in the order of the steps.
 	Failures []Failure
+	// Sends are what came of the requests of each step that sends.
+	Sends []SendResult
 	// Took is real time.
 	Took time.Duration
+}
+
+// SendResult is what came of the requests of one step.
+type SendResult struct {
+	// Step counts from 0.
+	Step int `json:"step"`
+	// Decisions are A for an admitted and D for a denied request, in order.
+	Decisions string `json:"decisions"`
+	// Sources are how many decisions came from where.
+	Sources map[string]int64 `json:"sources"`
+	// Charged is by rule what the store was charged, refunds taken off.
+	Charged map[string]int64 `json:"charged"`
+	// Last is the last decision, in words.
+	Last string `json:"last"`
 }
 
 // Failure is one expectation that was not met.

@@ -36,7 +36,7 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 	case name == Memory:
 		open = openMemory
 	case !ok:
-		result.Skipped = fmt.Sprintf("no address of a %s was given", name)
+		result.Skipped = fmt.Sprintf("no %s to run on was given", name)
 		return result, nil
 	}
 	began := time.Now()
@@ -65,7 +65,7 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 	if err != nil {
 		return result, err
 	}
-	result.Failures, result.Took = run.failures(), time.Since(began)
+	result.Failures, result.Sends, result.Took = run.failures(), run.sends(), time.Since(began)
 	return result, nil
 }
 

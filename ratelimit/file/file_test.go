@@ -1,138 +1,148 @@
 package file_test
 
 import (
-	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/ratelimit/file"
 )
 
-const good = `# one of ours
-apiVersion: ratelimit.weir.dev/v1alpha1
+const exports = `apiVersion: ratelimit.weir.dev/v1alpha1
 kind: RateLimitPolicy
-metadata: {name: checkout, namespace: shop, labels: {team: checkout}}
+metadata: {name: checkout, namespace: shop}
 spec:
   targetRef: {group: apps, kind: Deployment, name: checkout}
-  rules: [{name: all, limits: [{requests: 5, window: 1m}]}]
+  rules:
+    - {name: exports, limits: [{requests: 5, window: 1m}]}
 `
 
 const workload = "shop/apps/Deployment/checkout"
 
-func read(t *testing.T, s *file.Source, workload string) policy.Row {
+// files writes a file and returns its folder, and a function that writes it anew.
+func files(t *testing.T, text string) (dir string, write func(string)) {
 	t.Helper()
-	data, err := s.ReadRow(t.Context(), workload)
+	dir = t.TempDir()
+	write = func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "checkout.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	return dir, write
+}
+
+// read returns the row that the source gives.
+func read(t *testing.T, s *file.Source) policy.Row {
+	t.Helper()
+	data, err := s.ReadRow(context.Background(), workload)
 	if err != nil {
 		t.Fatal(err)
 	}
 	row, problems, err := policy.DecodeRow(data)
 	if err != nil || problems != nil {
-		t.Fatalf("row: %v, %v", problems, err)
+		t.Fatal(err, problems)
 	}
 	return row
 }
 
-func TestText(t *testing.T) {
-	tests := map[string]struct {
-		text  string
-		rules int
-		err   string
-	}{
-		"one policy":                    {good, 1, ""},
-		"nothing":                       {"", 0, ""},
-		"only comments":                 {"# nothing\n---\n# here\n", 0, ""},
-		"another kind is passed over":   {"kind: Service\napiVersion: v1\nspec: {unknown: 1}\n---\n" + good, 1, ""},
-		"several documents":             {good + "---\n" + strings.Replace(good, "name: checkout, namespace", "name: second, namespace", 1), 2, ""},
-		"another workload's":            {strings.Replace(good, "Deployment, name: checkout", "Deployment, name: other", 1), 0, ""},
-		"no namespace is default":       {strings.Replace(good, ", namespace: shop", "", 1), 0, ""},
-		"a field that does not exist":   {strings.Replace(good, "requests", "reqests", 1), 0, `document 1: spec: json: unknown field "reqests"`},
-		"a field that is there twice":   {strings.Replace(good, "window: 1m", "window: 1m, window: 2m", 1), 0, "already set"},
-		"a version that does not exist": {strings.Replace(good, "v1alpha1", "v9", 1), 0, "v9"},
-		"a policy that is refused":      {strings.Replace(good, "1m", "1d", 1), 0, "spec.rules[0].limits[0].window"},
-		"no YAML":                       {"a: b: c", 0, "document 1"},
-		"the second document":           {good + "---\na: b: c", 0, "document 2"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			s, err := file.Text(tc.text)
-			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("error %v, want %q", err, tc.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if row := read(t, s, workload); len(row.Rules) != tc.rules {
-				t.Errorf("%d rules, want %d", len(row.Rules), tc.rules)
-			}
-		})
-	}
-}
-
-func TestFiles(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := file.Files(filepath.Join(dir, "*.yaml")); err == nil {
-		t.Error("no file at all is no error")
-	}
-	write("a.yaml", good)
+func TestARevisionIsNewWhenThePoliciesAre(t *testing.T) {
+	dir, write := files(t, exports)
 	s, err := file.Files(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := read(t, s, workload)
-	if again := read(t, s, workload); again.Revision != first.Revision {
-		t.Errorf("revision %v after %v although nothing changed", again.Revision, first.Revision)
+	var got []int64
+	note := func() { got = append(got, read(t, s).Revision.N) }
+	note()
+	note()
+	write(exports + "# a comment\n")
+	note()
+	write(strings.Replace(exports, "requests: 5", "requests: 6", 1))
+	note()
+	if rule := read(t, s).Rules[0]; rule.Limits[0].Requests != 6 {
+		t.Errorf("limit %+v, want the new one", rule.Limits[0])
 	}
-	write("a.yaml", strings.Replace(good, "requests: 5", "requests: 6", 1))
-	changed := read(t, s, workload)
-	if changed.Revision.Compare(first.Revision) <= 0 || changed.Rules[0].Limits[0].Requests != 6 {
-		t.Errorf("revision %v with %d requests after a change of %v to 6", changed.Revision, changed.Rules[0].Limits[0].Requests, first.Revision)
-	}
-	write("a.yaml", strings.Replace(good, "requests", "reqests", 1))
-	if _, err := s.ReadRow(t.Context(), workload); err == nil || !strings.Contains(err.Error(), "a.yaml") {
-		t.Errorf("error %v, want one that names the file", err)
-	}
-	write("a.yaml", "# gone\n")
-	if gone := read(t, s, workload); len(gone.Rules) != 0 || gone.Revision.Compare(changed.Revision) <= 0 {
-		t.Errorf("after the policy went: %d rules, revision %v", len(gone.Rules), gone.Revision)
+	write(exports)
+	note()
+	if diff := cmp.Diff([]int64{1, 1, 1, 2, 3}, got); diff != "" {
+		t.Errorf("revisions (-want +got):\n%s", diff)
 	}
 }
 
-// Windows line ends are line ends.
-func TestLineEnds(t *testing.T) {
-	text := strings.ReplaceAll(good+"---\n"+strings.Replace(good, "name: checkout, namespace", "name: second, namespace", 1), "\n", "\r\n")
-	s, err := file.Text(text)
+func TestAMistakeLeavesTheLastGoodPoliciesInForce(t *testing.T) {
+	dir, write := files(t, exports)
+	name := filepath.Join(dir, "checkout.yaml")
+	s, err := file.Files(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if row := read(t, s, workload); len(row.Rules) != 2 {
-		t.Errorf("%d rules, want 2", len(row.Rules))
+	before := read(t, s)
+	fails := func(want string) {
+		t.Helper()
+		for range 2 { // and it is told as long as it is there
+			if _, err := s.ReadRow(context.Background(), workload); err == nil || err.Error() != want {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		}
+	}
+	write(strings.Replace(exports, "window: 1m", "windw: 1m", 1))
+	fails("reading policies: " + name + ":7: spec.rules[0].limits[0].windw: unknown field: did you mean window?")
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	fails(`reading policies: no file matches "` + filepath.Join(dir, "*.yaml") + `"`)
+	write(exports)
+	if diff := cmp.Diff(before, read(t, s)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
 	}
 }
 
-func FuzzText(f *testing.F) {
-	f.Add(good)
-	f.Add("---\n--- # x\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := file.Text(text)
-		if err != nil {
-			return
-		}
-		a, errA := s.ReadRow(t.Context(), workload)
-		b, errB := s.ReadRow(t.Context(), workload)
-		if !bytes.Equal(a, b) || (errA == nil) != (errB == nil) {
-			t.Errorf("two reads of one text differ: %v, %v", errA, errB)
-		}
-	})
+func TestMistakesAreFoundBeforeTheStart(t *testing.T) {
+	many := strings.Replace(exports, "  rules:\n", "  rules:\n"+strings.Repeat("    - {name: xNAME, limits: [{requests: 1, window: 1s}]}\n", 40), 1)
+	for i := range 40 {
+		many = strings.Replace(many, "xNAME", "x"+strings.Repeat("y", i), 1)
+	}
+	tests := map[string]struct{ text, want string }{
+		"a syntax error":         {"spec: {", "reading policies: policies:1: not YAML"},
+		"a policy that is wrong": {strings.Replace(exports, "1m", "1d", 1), "reading policies: policies:7: spec.rules[0].limits[0].window: "},
+		"policies that do not fit together": {
+			many + "---\n" + strings.Replace(many, "name: checkout, namespace", "name: second, namespace", 1),
+			"reading policies: policy shop/second: TooManyRules: ",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := file.Text(tc.text); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+				t.Errorf("error %v, want %s…", err, tc.want)
+			}
+		})
+	}
+	if _, err := file.Files(); err == nil {
+		t.Error("no files are accepted")
+	}
+}
+
+func TestAWorkloadWithoutPoliciesHasNoLimits(t *testing.T) {
+	s, err := file.Text("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n---\n" + exports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{workload}, s.Workloads()); diff != "" {
+		t.Errorf("workloads (-want +got):\n%s", diff)
+	}
+	data, err := s.ReadRow(context.Background(), "shop/cart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, _, err := policy.DecodeRow(data)
+	if err != nil || len(row.Rules) != 0 {
+		t.Errorf("row %+v, error %v, want one without rules", row, err)
+	}
 }
