@@ -4,7 +4,6 @@ package enforcer
 // who was admitted locally meanwhile keeps a grant that is left; what was granted for others is given back.
 func (b *batcher) finish(g *batch, now int64, err error) {
 	g.mu.Lock()
-	g.done = true
 	var refunds []Refund
 	for i := range g.groups {
 		group, a := &g.groups[i], &g.answers[i]
@@ -27,6 +26,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
 		}
 	}
+	g.end()
 	g.mu.Unlock()
 	if len(refunds) > 0 {
 		b.refund(refunds)
@@ -36,7 +36,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 // grant hands out what the store granted. It returns how much was of use, and how much of that to callers who waited.
 func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
-	for _, c := range group.callers {
+	for c := group.first; c != nil; c = c.next {
 		if c.state != waiting {
 			gone = append(gone, c)
 			continue
@@ -46,7 +46,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 			c.place = used
 			used++
 		}
-		c.answer()
+		c.state = answered
 	}
 	admitted = used
 	if group.peek {
@@ -76,20 +76,14 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 }
 
 func (b *batcher) fail(group *group, err error) {
-	for _, c := range group.callers {
+	for c := group.first; c != nil; c = c.next {
 		if c.state == left {
 			b.counts.late[LateLost].Add(1)
 			continue
 		}
 		c.err = err
-		c.answer()
+		c.state = answered
 	}
-}
-
-// answer lets the caller go on. From here on it belongs to its own goroutine.
-func (c *caller) answer() {
-	c.state = answered
-	c.ready <- struct{}{}
 }
 
 // appendRefunds gives back what the callers from place used on were charged: each enforced counter, and those shadow
