@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -28,6 +30,7 @@ type bench struct {
 	duration time.Duration // of one run of one subject
 	runs     int
 	quick    bool
+	subjects string // what their names begin with
 	log      io.Writer
 }
 
@@ -48,9 +51,10 @@ func (b *bench) do(ctx context.Context, p plan) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
+	wanted := slices.DeleteFunc(slices.Clone(subjects), func(s *subject) bool { return !strings.HasPrefix(s.name, b.subjects) })
 	var all []result
 	for _, goroutines := range p.goroutines {
-		results, err := b.compare(ctx, p, subjects, goroutines)
+		results, err := b.compare(ctx, p, wanted, goroutines)
 		if err != nil {
 			return nil, fmt.Errorf("case %s, %s, %d goroutines: %w", p.name, p.keys.name, goroutines, err)
 		}

@@ -20,6 +20,7 @@ func main() {
 	var o options
 	flag.BoolVar(&o.quick, "quick", false, "only the main cases, in under three minutes")
 	flag.StringVar(&o.only, "only", "", "cases to run, with commas between: their names, and their keys behind a slash (default all)")
+	flag.StringVar(&o.subjects, "subjects", "", "only subjects whose names begin so, to profile them (default all)")
 	flag.IntVar(&o.runs, "runs", 5, "runs of each subject, taking turns")
 	flag.DurationVar(&o.duration, "time", 0, "length of a run (default 1s, 400ms if quick)")
 	flag.StringVar(&o.out, "out", "results.json", "file for the results")
@@ -38,6 +39,7 @@ func main() {
 type options struct {
 	quick     bool
 	only      string
+	subjects  string
 	runs      int
 	duration  time.Duration
 	out, plot string
@@ -56,7 +58,7 @@ func execute(ctx context.Context, o options, w io.Writer) error {
 		return err
 	}
 	defer server.stop()
-	b := &bench{redis: server, duration: o.duration, runs: max(1, o.runs), quick: o.quick, log: w}
+	b := &bench{redis: server, duration: o.duration, runs: max(1, o.runs), quick: o.quick, subjects: o.subjects, log: w}
 	if o.wants("postgres", "") {
 		if b.postgres, err = startPostgres(ctx); err != nil {
 			return err

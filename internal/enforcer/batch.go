@@ -45,6 +45,10 @@ type batcher struct {
 	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
 	opened func(cause string)
 
+	// prompt says that a caller may ask the store on his own goroutine, and quick that the last batch was back early.
+	prompt bool
+	quick  atomic.Bool
+
 	callers sync.Pool // of *caller, those that nobody refers to
 
 	mu        sync.Mutex
@@ -94,6 +98,7 @@ type group struct {
 
 // caller waits for its part of a batch. It is guarded by the batch's lock until the batch is done.
 type caller struct {
+	era      uint64 // in which one was to ask alone
 	batch    *batch
 	next     *caller // of its group
 	group    int
@@ -131,15 +136,21 @@ type answer struct {
 	gone    bool // the caller's context ended
 }
 
-// take asks the store and returns within the timeout. When the store is late, fallBack answers instead; it runs once,
-// at the moment from which on the store's answer no longer counts for this caller, and says whether it admitted.
-func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBack(cause string) bool }) answer {
-	c := b.caller()
+// take asks the store and returns within the timeout. When the store is late, the decision falls back; it does so once,
+// at the moment from which on the store's answer no longer counts for this caller.
+func (b *batcher) take(ctx context.Context, w *want, d *decision) answer {
 	since := b.runtime.Elapsed()
-	if !b.join(w, c, since) {
+	c := b.caller()
+	switch b.join(w, c, since) {
+	case joinFull:
 		b.callers.Put(c)
 		b.counts.fail(ReasonFull)
 		return answer{err: errFull}
+	case joinAlone:
+		era := c.era
+		b.callers.Put(c)
+		return b.alone(ctx, d, era, since)
+	case joined:
 	}
 	switch b.runtime.Wait(c.batch.wake, ctx.Done(), forever) {
 	case WokenReady:
@@ -150,13 +161,11 @@ func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBac
 		return b.goneOr(c)
 	case WokenLate:
 	}
-	return b.waitOn(ctx, c, since+b.timeout, fallBack)
+	return b.waitOn(ctx, c, since+b.timeout, d)
 }
 
 // waitOn waits for a batch that is late, until the caller's own deadline.
-func (b *batcher) waitOn(
-	ctx context.Context, c *caller, deadline time.Duration, fallBack interface{ fallBack(cause string) bool },
-) answer {
+func (b *batcher) waitOn(ctx context.Context, c *caller, deadline time.Duration, d *decision) answer {
 	wait := deadline - b.runtime.Elapsed()
 	for again := false; ; again = true {
 		switch b.runtime.Wait(c.batch.finished, ctx.Done(), max(0, wait)) {
@@ -172,7 +181,7 @@ func (b *batcher) waitOn(
 		}
 		wait = b.timeout / 4
 	}
-	if !c.leave(fallBack, timeoutCause) {
+	if !c.leave(d, timeoutCause) {
 		return b.part(c)
 	}
 	return answer{local: true}
@@ -198,29 +207,42 @@ func (b *batcher) part(c *caller) answer {
 }
 
 // leave gives up waiting, unless the answer has come. The caller stays in the batch, which may still be granted for
-// it, and is not pooled.
-func (c *caller) leave(fallBack interface{ fallBack(cause string) bool }, cause string) bool {
+// it, and is not pooled. d, if any, falls back.
+func (c *caller) leave(d *decision, cause string) bool {
 	c.batch.mu.Lock()
 	defer c.batch.mu.Unlock()
 	if c.state == answered {
 		return false
 	}
 	c.state = left
-	if fallBack != nil {
-		c.admitted = fallBack.fallBack(cause)
+	if d != nil {
+		c.admitted = d.fallBack(cause)
 	}
 	return true
 }
 
-// join puts a caller in the batch that gathers, and sends it if none is under way. It refuses when that batch is full
-// and may not leave.
-func (b *batcher) join(w *want, c *caller, now time.Duration) bool {
+// joining is what became of a caller who came.
+type joining uint8
+
+const (
+	joined    joining = iota
+	joinAlone         // nothing is under way: the caller asks himself, and has been counted as a batch under way
+	joinFull          // the batch that gathers is full, and may not leave
+)
+
+// join puts a caller in the batch that gathers, and sends it if none is under way.
+func (b *batcher) join(w *want, c *caller, now time.Duration) joining {
 	fingerprint := w.fingerprint()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.inFlight == 0 && b.gathering == nil && b.prompt && b.quick.Load() {
+		b.inFlight++
+		c.era = b.era
+		return joinAlone
+	}
 	if b.gathering != nil && b.gathering.full(len(w.counters)) {
 		if b.inFlight >= maxInFlight {
-			return false
+			return joinFull
 		}
 		b.send()
 	}
@@ -231,7 +253,7 @@ func (b *batcher) join(w *want, c *caller, now time.Duration) bool {
 	if b.inFlight == 0 {
 		b.send()
 	}
-	return true
+	return joined
 }
 
 // gather begins a batch with room for as much as the last one held. b.mu is held.
@@ -286,6 +308,12 @@ func (g *batch) end() {
 
 // send lets the gathering batch leave. b.mu is held.
 func (b *batcher) send() {
+	g := b.leave()
+	b.runtime.Go(func() { b.run(g) })
+}
+
+// leave takes the gathering batch to be sent. b.mu is held.
+func (b *batcher) leave() *batch {
 	g := b.gathering
 	b.gathering = nil
 	b.inFlight++
@@ -294,37 +322,52 @@ func (b *batcher) send() {
 	if g.calm != nil {
 		g.calm()
 	}
-	b.runtime.Go(func() { b.run(g) })
+	return g
 }
 
-// returned makes room for the next batch when one is back.
-func (b *batcher) returned(g *batch) {
+// returned makes room when a batch of an era is back, and takes the next one to be sent.
+func (b *batcher) returned(era uint64) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if g.era != b.era {
-		return
+	if era != b.era {
+		return nil
 	}
 	b.inFlight--
-	if b.gathering != nil {
-		b.send()
+	if b.gathering == nil {
+		return nil
+	}
+	return b.leave()
+}
+
+// run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as
+// a driver needs; the callers are answered on another one, while the next batch is under way.
+func (b *batcher) run(g *batch) {
+	for g != nil {
+		if !g.seal(b.clock.monotonic()) {
+			g = b.returned(g.era)
+			continue
+		}
+		sent := b.runtime.Elapsed()
+		inTime := b.watch(g, sent)
+		ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
+		now, err := b.store.Take(ctx, g.entries, g.answers)
+		took := b.runtime.Elapsed() - sent
+		inTime()
+		cancel()
+		next := b.returned(g.era)
+		if next == nil {
+			b.conclude(g, now, took, err)
+			return
+		}
+		back := g
+		b.runtime.Go(func() { b.conclude(back, now, took, err) })
+		g = next
 	}
 }
 
-// run is one round trip.
-func (b *batcher) run(g *batch) {
-	if !g.seal(b.clock.monotonic()) {
-		b.returned(g)
-		return
-	}
-	sent := b.runtime.Elapsed()
-	inTime := b.watch(g, sent)
-	ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
-	now, err := b.store.Take(ctx, g.entries, g.answers)
-	took := b.runtime.Elapsed() - sent
-	inTime()
-	cancel()
-	b.returned(g)
-
+// conclude takes what came of a round trip.
+func (b *batcher) conclude(g *batch, now int64, took time.Duration, err error) {
+	b.quick.Store(err == nil && took <= b.timeout/4)
 	switch {
 	case err != nil:
 		b.counts.fail(reasonOf(err))
@@ -367,9 +410,12 @@ func (b *batcher) judge(g *batch, ok bool, cause string) {
 	judged := g.judged
 	g.judged = true
 	g.mu.Unlock()
-	if judged {
-		return
+	if !judged {
+		b.verdict(ok, cause)
 	}
+}
+
+func (b *batcher) verdict(ok bool, cause string) {
 	if ok {
 		b.breaker.success()
 		return

@@ -120,6 +120,9 @@ func New(o Options) *Enforcer {
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 	}
+	if store, ok := o.Store.(Prompt); ok {
+		e.batcher.prompt = store.Prompt()
+	}
 	return e
 }
 
