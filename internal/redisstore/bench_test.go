@@ -37,7 +37,7 @@ func usageOf(ctx context.Context, b *testing.B, client redis.UniversalClient) us
 	return u
 }
 
-// BenchmarkTake takes 64 distinct counters a batch, 10,000 in all.
+// BenchmarkTake takes distinct counters, 10,000 in all: 64 in a batch, or one, as a lone caller does.
 func BenchmarkTake(b *testing.B) {
 	w := newWorld(b, env.RedisOptions{})
 	s := w.store(nil)
@@ -46,10 +46,12 @@ func BenchmarkTake(b *testing.B) {
 			if a == algorithm.SlidingWindowLog {
 				requests = min(requests, algorithm.MaxLogEntries)
 			}
-			b.Run(fmt.Sprintf("%v/%s", a, name), func(b *testing.B) {
-				limit := algorithm.Limit{Algorithm: a, Requests: requests, Window: 3600e6}
-				benchmarkTake(b, w, s, limit, 64, 10_000)
-			})
+			for _, size := range []int{1, 64} {
+				b.Run(fmt.Sprintf("%v/%s/batch=%d", a, name, size), func(b *testing.B) {
+					limit := algorithm.Limit{Algorithm: a, Requests: requests, Window: 3600e6}
+					benchmarkTake(b, w, s, limit, size, 10_000)
+				})
+			}
 		}
 	}
 }
