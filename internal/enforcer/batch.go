@@ -33,6 +33,7 @@ var errFull = &StoreError{Reason: ReasonFull, Err: errors.New("too many requests
 type batcher struct {
 	store   Store
 	timeout time.Duration
+	runtime Runtime
 	clock   *clock
 	breaker *breaker
 	counts  *counts
@@ -76,7 +77,7 @@ type group struct {
 	callers     []*caller
 }
 
-// caller waits for its part of a batch. Everything but ready and timer is guarded by the batch's lock until ready.
+// caller waits for its part of a batch. Everything but ready is guarded by the batch's lock until ready.
 type caller struct {
 	batch    *batch
 	group    int
@@ -86,7 +87,6 @@ type caller struct {
 	place    int64 // among those granted
 	err      error
 	ready    chan struct{}
-	timer    *time.Timer
 }
 
 type callerState uint8
@@ -97,11 +97,7 @@ const (
 	left                 // answered without the store, and keeps its slot
 )
 
-func newCaller() any {
-	c := &caller{ready: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	c.timer.Stop()
-	return c
-}
+func newCaller() any { return &caller{ready: make(chan struct{}, 1)} }
 
 // answer is what a caller got.
 type answer struct {
@@ -124,29 +120,27 @@ func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBac
 		b.counts.fail(ReasonFull)
 		return answer{err: errFull}
 	}
-	deadline := time.Now().Add(b.timeout)
+	deadline := b.runtime.Elapsed() + b.timeout
 	early := b.timeout / 4
-	c.timer.Reset(early)
+	wait := early
 	for stage := 0; ; stage++ {
-		select {
-		case <-c.ready:
-			c.timer.Stop()
+		switch b.runtime.Wait(c.ready, ctx.Done(), wait) {
+		case WokenReady:
 			return b.part(c)
-		case <-ctx.Done():
-			c.timer.Stop()
+		case WokenDone:
 			if !c.leave(nil, "") {
 				return b.part(c)
 			}
 			return answer{gone: true}
-		case <-c.timer.C:
+		case WokenLate:
 		}
-		switch late := time.Since(deadline); {
+		switch late := b.runtime.Elapsed() - deadline; {
 		case stage == 0:
 			b.hurry(c.batch)
-			c.timer.Reset(b.timeout - early)
+			wait = b.timeout - early
 			continue
 		case stage == 1 && late > descheduled:
-			c.timer.Reset(early)
+			wait = early
 			continue
 		}
 		if !c.leave(fallBack, timeoutCause) {
@@ -222,7 +216,7 @@ func (b *batcher) send() {
 	b.gathering = nil
 	b.inFlight++
 	g.era = b.era
-	go b.run(g)
+	b.runtime.Go(func() { b.run(g) })
 }
 
 // returned makes room for the next batch when one is back.
@@ -244,12 +238,12 @@ func (b *batcher) run(g *batch) {
 		b.returned(g)
 		return
 	}
-	watch := time.AfterFunc(b.timeout, func() { b.overdue(g, time.Now().Add(-b.timeout), false) })
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+patience)
-	sent := time.Now()
+	sent := b.runtime.Elapsed()
+	inTime := b.runtime.AfterFunc(b.timeout, func() { b.overdue(g, sent, false) })
+	ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
 	now, err := b.store.Take(ctx, g.entries, g.answers)
-	took := time.Since(sent)
-	watch.Stop()
+	took := b.runtime.Elapsed() - sent
+	inTime()
 	cancel()
 	b.returned(g)
 
@@ -267,9 +261,9 @@ func (b *batcher) run(g *batch) {
 }
 
 // overdue is the verdict at a batch's deadline. If the process itself was late, the store gets a little more time.
-func (b *batcher) overdue(g *batch, sent time.Time, again bool) {
-	if late := time.Since(sent) - b.timeout; !again && late > descheduled {
-		time.AfterFunc(b.timeout/4, func() { b.overdue(g, sent, true) })
+func (b *batcher) overdue(g *batch, sent time.Duration, again bool) {
+	if late := b.runtime.Elapsed() - sent - b.timeout; !again && late > descheduled {
+		b.runtime.AfterFunc(b.timeout/4, func() { b.overdue(g, sent, true) })
 		return
 	}
 	b.judge(g, false, timeoutCause)

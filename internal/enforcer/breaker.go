@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -21,7 +20,8 @@ const (
 // breaker stops asking a store that does not answer. Its verdicts are of batches, at their deadline, and never of
 // callers: one who hangs up says nothing about the store.
 type breaker struct {
-	open atomic.Bool // read by every decision; written under mu
+	runtime Runtime
+	open    atomic.Bool // read by every decision; written under mu
 
 	mu       sync.Mutex
 	strikes  int
@@ -55,7 +55,7 @@ func (b *breaker) failure(now int64, cause string) (opened bool) {
 	}
 	b.cause.Store(&cause)
 	b.interval = probeMin
-	b.next = now + jitter(b.interval)
+	b.next = now + b.jitter()
 	b.open.Store(true)
 	return true
 }
@@ -84,7 +84,7 @@ func (b *breaker) probed(now int64, ok bool, cause string) (closed bool) {
 	}
 	b.cause.Store(&cause)
 	b.interval = min(2*b.interval, probeMax)
-	b.next = now + jitter(b.interval)
+	b.next = now + b.jitter()
 	return false
 }
 
@@ -96,7 +96,7 @@ func (b *breaker) why() string {
 	return ""
 }
 
-func jitter(interval int64) int64 { return interval/2 + rand.Int64N(interval/2) }
+func (b *breaker) jitter() int64 { return b.interval/2 + b.runtime.Int64N(b.interval/2) }
 
 // probeEntry is what a probe asks: a write to a counter of its own, which expires by itself.
 func probeEntry() Entry {

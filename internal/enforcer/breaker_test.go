@@ -6,7 +6,7 @@ const late = 1 << 40 // µs, when any probe is due
 
 func opened(t *testing.T) *breaker {
 	t.Helper()
-	b := new(breaker)
+	b := &breaker{runtime: newProcess()}
 	for i := range strikesToOpen {
 		if got := b.failure(0, "refused"); got != (i == strikesToOpen-1) {
 			t.Fatalf("after %d failures: opened %t", i+1, got)
@@ -23,7 +23,7 @@ func TestBreakerOpensOnFailures(t *testing.T) {
 }
 
 func TestBreakerStaysClosedWhenMostBatchesSucceed(t *testing.T) {
-	b := new(breaker)
+	b := &breaker{runtime: newProcess()}
 	for range 1000 {
 		b.failure(0, "reset")
 		b.success()

@@ -8,20 +8,20 @@ import (
 // clock tells two times in µs: the process's own, which only moves forward, and the store's, by which local windows
 // run so that they end when the store's do.
 type clock struct {
-	now   func() time.Time
-	start time.Time
+	runtime Runtime
+	start   time.Duration
 	// ahead is the store's time minus the process's.
 	ahead atomic.Int64
 }
 
-func newClock(now func() time.Time) *clock {
-	c := &clock{now: now, start: now()}
-	c.ahead.Store(c.start.UnixMicro()) // until the store says its own: Unix time
+func newClock(r Runtime) *clock {
+	c := &clock{runtime: r, start: r.Elapsed()}
+	c.ahead.Store(r.Now().UnixMicro()) // until the store says its own: Unix time
 	return c
 }
 
 // monotonic is the time since the start.
-func (c *clock) monotonic() int64 { return c.now().Sub(c.start).Microseconds() }
+func (c *clock) monotonic() int64 { return (c.runtime.Elapsed() - c.start).Microseconds() }
 
 // store is the store's time at the monotonic time now.
 func (c *clock) store(now int64) int64 { return now + c.ahead.Load() }

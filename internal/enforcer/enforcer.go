@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,8 @@ type Options struct {
 	Pod     string
 	Library string
 	Logger  *slog.Logger
-	// Now is for tests and scenarios. It must not go back.
-	Now func() time.Time
+	// Runtime is this process, unless a scenario brings its own.
+	Runtime Runtime
 }
 
 // Defaults of Options.
@@ -93,16 +94,16 @@ func New(o Options) *Enforcer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Runtime == nil {
+		o.Runtime = newProcess()
 	}
 	o.TrustedProxies = unmapPrefixes(o.TrustedProxies)
 	e := &Enforcer{
 		options: o,
 		member:  o.Pod + "/" + nonce(),
 		log:     o.Logger,
-		clock:   newClock(o.Now),
-		breaker: new(breaker),
+		clock:   newClock(o.Runtime),
+		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
@@ -112,6 +113,7 @@ func New(o Options) *Enforcer {
 	e.batcher = &batcher{
 		store:   o.Store,
 		timeout: o.StoreTimeout,
+		runtime: o.Runtime,
 		clock:   e.clock,
 		breaker: e.breaker,
 		counts:  e.counts,
@@ -192,17 +194,25 @@ var probeIdentity = hash([]byte("probe"))
 // probe asks the store whether it is back, if it is time to, behind the decisions.
 func (e *Enforcer) probe() {
 	if e.breaker.claimProbe(e.clock.monotonic()) {
-		go e.sendProbe()
+		e.options.Runtime.Go(e.sendProbe)
+	}
+}
+
+// Probe asks the store now whether it is back, if decisions are made without it. Run and decisions do so by themselves,
+// from time to time.
+func (e *Enforcer) Probe() {
+	if e.breaker.claimProbe(math.MaxInt64) {
+		e.sendProbe()
 	}
 }
 
 func (e *Enforcer) sendProbe() {
-	ctx, cancel := context.WithTimeout(context.Background(), e.options.StoreTimeout+patience)
+	ctx, cancel := e.options.Runtime.WithTimeout(e.options.StoreTimeout + patience)
 	defer cancel()
-	sent := time.Now()
+	sent := e.options.Runtime.Elapsed()
 	answers := make([]Answer, 1)
 	now, err := e.options.Store.Take(ctx, []Entry{probeEntry()}, answers)
-	took := time.Since(sent)
+	took := e.options.Runtime.Elapsed() - sent
 	cause := ""
 	switch {
 	case err == nil && answers[0].Err != nil:

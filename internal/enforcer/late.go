@@ -1,7 +1,5 @@
 package enforcer
 
-import "context"
-
 // finish tells every caller of a batch what became of it. Grants go to the callers who still wait, in their order. One
 // who was admitted locally meanwhile keeps a grant that is left; what was granted for others is given back.
 func (b *batcher) finish(g *batch, now int64, err error) {
@@ -122,7 +120,7 @@ func (b *batcher) refund(refunds []Refund) {
 	b.refunds = append(b.refunds, refunds[:min(room, len(refunds))]...)
 	if !b.refunding {
 		b.refunding = true
-		go b.sendRefunds()
+		b.runtime.Go(b.sendRefunds)
 	}
 }
 
@@ -137,7 +135,7 @@ func (b *batcher) sendRefunds() {
 			return
 		}
 		b.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := b.runtime.WithTimeout(patience)
 		if err := b.store.Refund(ctx, refunds); err != nil {
 			b.counts.fail(reasonOf(err))
 		}
