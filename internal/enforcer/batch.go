@@ -37,9 +37,12 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
-	// mirror takes over what the store said of an entry, admitted of whose callers were admitted by it.
-	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
+	// that were admitted without it.
+	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
 	opened func(cause string)
+	// settled hears how each batch ended, after its callers.
+	settled func(err error)
 
 	callers sync.Pool // of *caller, those that nobody refers to
 
@@ -258,6 +261,7 @@ func (b *batcher) run(g *batch) {
 		b.judge(g, false, timeoutCause)
 	}
 	b.finish(g, now, err)
+	b.settled(err)
 }
 
 // overdue is the verdict at a batch's deadline. If the process itself was late, the store gets a little more time.

@@ -45,14 +45,6 @@ const (
 	DefaultPollInterval = 5 * time.Second
 )
 
-// Local holds the local shares. memstore.Store is one.
-type Local interface {
-	// TakeAt answers an entry at a time of the caller's, in µs.
-	TakeAt(now int64, e *Entry, a *Answer)
-	// Note charges c for what was admitted elsewhere, and then leaves no more than left.
-	Note(now int64, c *Counter, charged, left int64)
-}
-
 // Enforcer decides. All of its methods are safe for concurrent use; Decide and Peek also before and after Run.
 type Enforcer struct {
 	options Options
@@ -63,9 +55,10 @@ type Enforcer struct {
 	batcher *batcher
 	counts  *counts
 	tallies *tallies
+	recovery
 
 	snapshot atomic.Pointer[snapshot]
-	standing atomic.Pointer[policy.Replica]
+	places   atomic.Pointer[policy.Places]
 	owned    atomic.Bool
 	lastRead atomic.Int64 // µs of the monotonic clock
 	wasRead  atomic.Bool
@@ -108,7 +101,8 @@ func New(o Options) *Enforcer {
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
 	}
-	e.standing.Store(&policy.Replica{N: 1})
+	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
+	e.pusher, _ = o.Store.(Pusher)
 	e.owned.Store(true)
 	e.batcher = &batcher{
 		store:   o.Store,
@@ -119,6 +113,7 @@ func New(o Options) *Enforcer {
 		counts:  e.counts,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
+		settled: e.batchSettled,
 		callers: sync.Pool{New: newCaller},
 	}
 	e.decisions.New = func() any { return &decision{e: e} }
@@ -165,24 +160,6 @@ func (e *Enforcer) withoutPolicy(peek bool) Decision {
 	return generalDecision(general, cause)
 }
 
-// place is this replica's among those that share the limits.
-func (e *Enforcer) place() policy.Replica { return *e.standing.Load() }
-
-// mirror keeps the local share in step with what the store said of an entry: it is charged with what was admitted
-// here, and left with no more than this replica's part of what is left.
-func (e *Enforcer) mirror(now int64, g *group, entry *Entry, a *Answer, admitted int64) {
-	place := e.place()
-	for i := range entry.Counters[:entry.Enforced] {
-		o := g.origins[i]
-		if o.rule.onFailure != policy.OnStoreFailureLocalShare {
-			continue
-		}
-		c := entry.Counters[i]
-		c.Limit = o.rule.share(o.limit, place, c.Identity)
-		e.options.Local.Note(now, &c, admitted*c.Cost, place.Part(a.Results[i].Remaining, c.Identity.turn()))
-	}
-}
-
 func (e *Enforcer) breakerOpened(cause string) {
 	e.counts.opened.Add(1)
 	e.log.Warn("Store does not answer, deciding without it", "cause", cause)
@@ -227,6 +204,10 @@ func (e *Enforcer) sendProbe() {
 	}
 	if cause == "" {
 		e.clock.learn(now, e.clock.monotonic())
+		if err := e.catchUp(); err != nil {
+			e.counts.fail(reasonOf(err))
+			cause = err.Error()
+		}
 	}
 	if e.breaker.probed(e.clock.monotonic(), cause == "", cause) {
 		e.log.Info("Store answers again")

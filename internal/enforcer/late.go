@@ -21,7 +21,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 		}
 		granted, admitted := b.grant(group, a)
 		if b.mirror != nil {
-			b.mirror(now, group, &g.entries[i], a, admitted)
+			b.mirror(group, &g.entries[i], a, admitted, granted-admitted)
 		}
 		if granted < a.Granted {
 			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)

@@ -20,7 +20,7 @@ const (
 	hintSpread = 50 * time.Millisecond
 	// settleTime is how long the counted members must have stood before a replica takes a part of a remainder: until
 	// then another one may still believe that the part is its own.
-	settleTime = 12 * time.Second
+	settleTime = policy.Propagation
 	// missingGrace is how long a readable table may hold no row before WaitReady takes it that there are no policies:
 	// time for a controller to answer that it was asked for the row.
 	missingGrace = time.Second
@@ -114,6 +114,7 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 	switch {
 	case err == nil && e.table.failing:
 		e.table.failing = false
+		e.noticed("the policy table could not be read")
 		e.log.Info("Reads the policy table again")
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
@@ -141,6 +142,9 @@ func (e *Enforcer) readTable(ctx context.Context) error {
 		e.counts.problems[RowMissing].Add(1)
 		if e.table.missing == 0 {
 			e.table.missing = max(1, now)
+			if e.table.row != nil {
+				e.noticed("the row is missing")
+			}
 		}
 		if err := e.options.Table.AskForRow(ctx); err != nil {
 			return fmt.Errorf("asking for the missing row: %w", err)
@@ -208,6 +212,9 @@ func (e *Enforcer) takeReplicas(data []byte, now int64) {
 	if last := e.table.replicas; last == nil || last.MembersVersion != replicas.MembersVersion || last.N != replicas.N {
 		e.table.replicasSeen = now
 	}
+	if e.table.replicas == nil && e.table.standing == nil {
+		e.beginIdle(&replicas, now)
+	}
 	e.table.replicas = &replicas
 	e.settle(now)
 }
@@ -238,7 +245,13 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	if e.table.started == 0 {
 		e.table.started = e.clock.store(0)
 	}
+	if standing.New && e.table.standing != nil {
+		e.noticed("this member was forgotten")
+	}
 	e.table.standing = &standing
+	e.movePlaces(func(p *policy.Places) *policy.Places {
+		return p.Counted(now + policy.Propagation.Microseconds())
+	})
 	e.settle(now)
 	return nil
 }
@@ -246,8 +259,8 @@ func (e *Enforcer) beat(ctx context.Context) error {
 // settle works out this replica's place among those that share the limits.
 func (e *Enforcer) settle(now int64) {
 	place := placeOf(e.table.replicas, e.table.standing, time.Duration(now-e.table.replicasSeen)*time.Microsecond)
-	if last := e.place(); place != last {
-		e.standing.Store(&place)
+	if last := e.place(); place != last || e.places.Load().Version() == 0 {
+		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Move(place, now) })
 		e.log.Debug("Place among the replicas", "rank", place.Rank, "replicas", place.N, "exact", place.Exact)
 	}
 }

@@ -31,9 +31,12 @@ type Options struct {
 // denies is never forgotten. When all that could go for a new counter deny, the new one is not kept: it shares one
 // counter with all others of its limit that found no room, so that a flood of identities finds less budget, never
 // more.
+//
+// It is an [enforcer.Local], too: the shares of a replica, and what that replica used.
 type Store struct {
 	clock  func() int64
 	shards [shards]shard
+	telling
 }
 
 var _ enforcer.Store = (*Store)(nil)
@@ -108,20 +111,7 @@ func charge(slots []*slot, counters []enforcer.Counter, now, callers int64) {
 		return
 	}
 	for i, slot := range slots {
-		slot.charge(&counters[i], now, callers*counters[i].Cost)
-	}
-}
-
-// Note charges a counter for what was admitted elsewhere, whether it fits or not, and then debits it until no more
-// than left remains. It keeps a replica's own share in step with what a shared store says.
-func (s *Store) Note(now int64, c *enforcer.Counter, charged, left int64) {
-	shard := &s.shards[shardOf(c)]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	slot := s.slot(c, now)
-	slot.charge(c, now, charged)
-	if over := c.Limit.Look(slot.state, now, 0).Remaining - left; over > 0 {
-		slot.charge(c, now, over)
+		slot.charge(now, callers*counters[i].Cost)
 	}
 }
 
@@ -135,6 +125,7 @@ func (s *Store) Refund(_ context.Context, refunds []enforcer.Refund) error {
 			c := &r.Counters[j]
 			if slot := s.shards[shardOf(c)].find(c); slot != nil {
 				slot.state = c.Limit.Refund(slot.state, now, r.Taken, r.N*c.Cost)
+				slot.weigh()
 			}
 		}
 		s.unlock(locked)
@@ -146,8 +137,11 @@ func (s *Store) Refund(_ context.Context, refunds []enforcer.Refund) error {
 func (s *Store) Reset(_ context.Context, counters []enforcer.Counter) error {
 	locked := s.lock(counters)
 	defer s.unlock(locked)
+	now := s.clock()
 	for i := range counters {
-		s.shards[shardOf(&counters[i])].forget(&counters[i])
+		shard := &s.shards[shardOf(&counters[i])]
+		shard.forget(&counters[i])
+		shard.reset(nameOf(&counters[i]), now)
 	}
 	return nil
 }
