@@ -29,6 +29,7 @@ type store struct {
 	takes   int
 	entries []int // of each take
 	refunds []enforcer.Refund
+	pushes  int
 }
 
 func newStore() *store {

@@ -20,8 +20,13 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			continue
 		}
 		granted, admitted := b.grant(group, a)
-		if b.mirror != nil {
+		if b.mirror != nil { // before anybody goes on: whoever asks next finds what was taken
 			b.mirror(group, &g.entries[i], a, admitted, granted-admitted)
+		}
+		for _, c := range group.callers {
+			if c.state == waiting {
+				c.answer()
+			}
 		}
 		if granted < a.Granted {
 			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
@@ -33,7 +38,8 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 	}
 }
 
-// grant hands out what the store granted. It returns how much was of use, and how much of that to callers who waited.
+// grant hands out what the store granted, and answers nobody yet. It returns how much was of use, and how much of that
+// to callers who waited.
 func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
 	for _, c := range group.callers {
@@ -46,7 +52,6 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 			c.place = used
 			used++
 		}
-		c.answer()
 	}
 	admitted = used
 	if group.peek {

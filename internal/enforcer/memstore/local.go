@@ -160,30 +160,45 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 		}
 	}
 	if n.Admitted > 0 {
-		u.used = u.limit.Charge(u.used, now, n.Admitted)
+		u.used = u.charge(u.used, now, n.Admitted)
 		s.follow(u, now, n.Admitted)
 	}
 	slot.weigh()
+	// Answers may come in another order than they were given. Only the newest one can be compared with all that was used.
+	newest := now > u.judged && n.Result.Remaining > 0
+	u.judged = max(u.judged, now)
+	if !newest {
+		return false
+	}
+	counted := c.Limit.Capacity() - n.Result.Remaining
 	if c.Limit.Algorithm == algorithm.TokenBucket {
-		u.clip(c.Limit.Capacity()-n.Result.Remaining, n.Result.Remaining > 0, now)
-	} else if newer := now > u.judged; newer && n.Result.Remaining > 0 && slot.shard != nil && u.tell.idle() &&
-		u.limit.Used(u.used, now) > c.Limit.Requests-n.Result.Remaining {
-		lost, u.lost = true, true
+		u.clip(counted, now)
+		return false
+	}
+	if slot.shard != nil && u.tell.idle() && u.limit.Used(u.used, now) > counted {
+		u.lost = true
 		s.dirty.Store(true)
 	}
-	u.judged = max(u.judged, now)
-	return lost
+	return u.lost
+}
+
+// charge charges what was used at a time, which may be before the last one.
+func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
+	if at >= u.judged {
+		return u.limit.Charge(state, at, cost)
+	}
+	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.judged)
 }
 
 // clip keeps what a replica used of a bucket within what is owed in all.
-func (u *use) clip(owed int64, exact bool, now int64) {
+func (u *use) clip(owed int64, now int64) {
 	if u.tell != nil {
 		owed += u.limit.Used(u.tell.untold, now)
 		if p := u.tell.pending; p != nil {
 			owed += p.Untold.Used
 		}
 	}
-	if exact && u.limit.Used(u.used, now) > owed {
+	if u.limit.Used(u.used, now) > owed {
 		u.used = algorithm.State{}
 		u.used = u.limit.Charge(u.used, now, owed)
 	}
@@ -200,11 +215,11 @@ func (s *Store) Admit(now int64, c *enforcer.Counter, replicas int64) {
 // admit notes a cost that the store was not told.
 func (s *Store) admit(slot *slot, now, cost int64) {
 	u := slot.use
-	u.used = u.limit.Charge(u.used, now, cost)
+	u.used = u.charge(u.used, now, cost)
 	if u.tell == nil {
 		u.tell = new(tell)
 	}
-	u.tell.untold = u.limit.Charge(u.tell.untold, now, cost)
+	u.tell.untold = u.charge(u.tell.untold, now, cost)
 	s.follow(u, now, cost)
 	slot.weigh()
 	s.dirty.Store(true)
@@ -217,7 +232,7 @@ func (s *Store) follow(u *use, now, cost int64) {
 	}
 	s.dirty.Store(true)
 	if u.tell != nil && (u.round > 0 || u.tell.pending != nil) {
-		u.tell.fresh = u.limit.Charge(u.tell.fresh, now, cost)
+		u.tell.fresh = u.charge(u.tell.fresh, now, cost)
 	}
 }
 
