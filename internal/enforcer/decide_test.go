@@ -303,7 +303,7 @@ func TestMatchingAndIdentityAllocateNothing(t *testing.T) {
 	r.Route = "POST /exports/{id}"
 	h.Decide(t.Context(), r)
 	ctx := t.Context()
-	if allocs := testing.AllocsPerRun(1000, func() { h.Decide(ctx, r) }); allocs != 0 {
+	if allocs := testing.AllocsPerRun(1000, func() { h.Decide(ctx, r) }); allocs != 0 && !underRace {
 		t.Errorf("%g allocations for a whole decision in memory, want 0", allocs)
 	}
 }
