@@ -188,7 +188,7 @@ func (e *Enforcer) push() error {
 	}
 	defer e.pushing.Unlock()
 	var cursor Cursor
-	pushes, answers := make([]Push, 0, maxPushes), make([]Pushed, maxPushes)
+	var pushes []Push
 	for {
 		pushes = e.options.Local.Untold(e.clock.store(e.clock.monotonic()), &cursor, maxPushes, pushes[:0])
 		if len(pushes) == 0 {
@@ -197,7 +197,7 @@ func (e *Enforcer) push() error {
 		for i := range pushes {
 			pushes[i].Member = e.member
 		}
-		if err := e.send(pushes, answers[:len(pushes)]); err != nil {
+		if err := e.send(pushes, make([]Pushed, len(pushes))); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,6 @@ func (e *Enforcer) push() error {
 func (e *Enforcer) send(pushes []Push, answers []Pushed) error {
 	ctx, cancel := e.options.Runtime.WithTimeout(patience)
 	defer cancel()
-	clear(answers)
 	now, err := e.pusher.Push(ctx, pushes, answers)
 	if err != nil {
 		return err

@@ -268,8 +268,8 @@ func TestNewProcessInAnOutage(t *testing.T) {
 		after    map[time.Duration]int // admitted of 100 until then, of a share of 30
 	}{
 		"NeverZero": {policy.RoundingNeverZero, map[time.Duration]int{0: 0, 30 * time.Second: 15}},
-		// It waits until the others know of it, and for the next window.
-		"NeverExceed": {policy.RoundingNeverExceed, map[time.Duration]int{0: 0, 59 * time.Second: 0, 61 * time.Second: 30}},
+		// It waits for two minutes, until the others know of it, and for the next window.
+		"NeverExceed": {policy.RoundingNeverExceed, map[time.Duration]int{0: 0, 119 * time.Second: 0, 121 * time.Second: 30}},
 	} {
 		for after, want := range tc.after {
 			t.Run(name+" after "+after.String(), func(t *testing.T) {

@@ -144,3 +144,36 @@ func (d *decision) releaseShare() {
 		d.e.options.Local.Release(d.e.clock.store(d.e.clock.monotonic()), &h.entries[0], &h.answer)
 	}
 }
+
+// LimitShare is one limit that applies to a request, and what this replica would admit of it on its own.
+type LimitShare struct {
+	Policy, Rule string
+	Limit        policy.RowLimit
+	Rounding     policy.Rounding
+	Share        Share
+}
+
+// Shares tells what this replica would admit of a request's limits if the store were away.
+func (e *Enforcer) Shares(r Request) []LimitShare {
+	s := e.snapshot.Load()
+	if s == nil {
+		return nil
+	}
+	d := e.decisions.Get().(*decision)
+	defer e.decisions.Put(d)
+	defer d.release()
+	d.s, d.request, d.peek = s, r, true
+	if _, refused := d.collect(); refused {
+		return nil
+	}
+	var shares []LimitShare
+	for i, o := range d.want.origins[:d.want.enforced] {
+		if o.rule.onFailure == policy.OnStoreFailureLocalShare {
+			shares = append(shares, LimitShare{
+				Policy: o.rule.policy, Rule: o.rule.name, Limit: o.limit.row, Rounding: o.rule.rounding,
+				Share: e.shareOf(o, d.want.counters[i].Identity),
+			})
+		}
+	}
+	return shares
+}

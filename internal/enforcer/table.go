@@ -36,6 +36,8 @@ type tableView struct {
 	failing      bool
 	missing      int64 // monotonic µs since which the table was read without a row, 0 while there is one
 	started      int64 // on the store's clock
+	// heard is the monotonic µs since which every poll succeeded, 0 after one that failed.
+	heard int64
 }
 
 // Run keeps the policies current until ctx ends, and then takes this replica out of the members. Before and after it,
@@ -118,6 +120,7 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 		e.log.Info("Reads the policy table again")
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
+		e.table.heard = 0
 		if !e.table.failing {
 			e.table.failing = true
 			e.log.Warn("Cannot read the policy table, going by what was read last", "error", err)
@@ -209,7 +212,9 @@ func (e *Enforcer) takeReplicas(data []byte, now int64) {
 		e.log.Debug("Replica count not taken", "error", err)
 		return
 	}
-	if last := e.table.replicas; last == nil || last.MembersVersion != replicas.MembersVersion || last.N != replicas.N {
+	// What others did not hear either, because the table could not be read, has not stood yet.
+	unheard := e.table.heard == 0 && !e.place().Exact
+	if last := e.table.replicas; unheard || last == nil || last.MembersVersion != replicas.MembersVersion || last.N != replicas.N {
 		e.table.replicasSeen = now
 	}
 	if e.table.replicas == nil && e.table.standing == nil {
@@ -248,10 +253,14 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	if standing.New && e.table.standing != nil {
 		e.noticed("this member was forgotten")
 	}
+	if e.table.heard == 0 || standing.New {
+		e.table.heard = max(1, now)
+	}
+	// The others polled meanwhile, too: they go by a count that has this replica in it.
+	if now-e.table.heard >= policy.Propagation.Microseconds() {
+		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Counted(now) })
+	}
 	e.table.standing = &standing
-	e.movePlaces(func(p *policy.Places) *policy.Places {
-		return p.Counted(now + policy.Propagation.Microseconds())
-	})
 	e.settle(now)
 	return nil
 }
