@@ -41,9 +41,12 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
-	// mirror takes over what the store said of an entry, admitted of whose callers were admitted by it.
-	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
+	// that were admitted without it.
+	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
 	opened func(cause string)
+	// settled hears how each batch ended, after its callers.
+	settled func(err error)
 
 	// prompt says that a caller may ask the store on his own goroutine, and quick that the last batch was back early.
 	prompt bool
@@ -379,6 +382,7 @@ func (b *batcher) conclude(g *batch, now int64, took time.Duration, err error) {
 		b.judge(g, true, "") // unless overdue came first
 	}
 	b.finish(g, now, err)
+	b.settled(err)
 }
 
 // watch lets the callers of a batch go when the first of them has waited for long enough, and gives its verdict at its
