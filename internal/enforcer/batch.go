@@ -62,10 +62,7 @@ type batch struct {
 	index   map[uint64]int // by fingerprint; nil while there are few
 	size    int            // counters
 	callers int
-	sent    bool
-	done    bool
 	judged  bool
-	sentAt  int64
 }
 
 // group is the callers of one entry, in the order in which they came.
@@ -243,13 +240,13 @@ func (b *batcher) returned(g *batch) {
 
 // run is one round trip.
 func (b *batcher) run(g *batch) {
-	if !g.seal(b.clock.monotonic()) {
+	if !g.seal() {
 		b.returned(g)
 		return
 	}
-	watch := time.AfterFunc(b.timeout, func() { b.overdue(g, time.Now().Add(-b.timeout), false) })
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+patience)
 	sent := time.Now()
+	watch := time.AfterFunc(b.timeout, func() { b.overdue(g, sent, false) })
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+patience)
 	now, err := b.store.Take(ctx, g.entries, g.answers)
 	took := time.Since(sent)
 	watch.Stop()
@@ -305,7 +302,7 @@ func (b *batcher) startOver(cause string) {
 	b.era++
 	b.mu.Unlock()
 	if g != nil {
-		g.seal(b.clock.monotonic())
+		g.seal()
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
@@ -363,7 +360,7 @@ func (g *batch) find(w *want, fingerprint uint64) int {
 
 // seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
 // sent ask for nothing.
-func (g *batch) seal(now int64) bool {
+func (g *batch) seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := 0
@@ -387,6 +384,5 @@ func (g *batch) seal(now int64) bool {
 	}
 	g.groups, g.entries = g.groups[:kept], g.entries[:kept]
 	g.answers = make([]Answer, kept)
-	g.sent, g.sentAt = true, now
 	return kept > 0
 }

@@ -6,7 +6,6 @@ import "context"
 // who was admitted locally meanwhile keeps a grant that is left; what was granted for others is given back.
 func (b *batcher) finish(g *batch, now int64, err error) {
 	g.mu.Lock()
-	g.done = true
 	var refunds []Refund
 	for i := range g.groups {
 		group, a := &g.groups[i], &g.answers[i]
