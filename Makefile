@@ -25,7 +25,7 @@ test: deps build-cluster ## Every test, with the real servers it needs; installs
 verify: generate ## Regenerate everything, demand a clean tree, lint
 	@changed=`git status --porcelain` && if [ -n "$$changed" ]; then git --no-pager diff; echo "make verify: the tree is not clean after make generate:"; echo "$$changed"; exit 1; fi
 	go mod tidy -diff
-	set -e; for module in $(NESTED); do (cd $$module && go mod tidy -diff && go vet ./...); done
+	set -e; for module in $(NESTED); do (cd $$module && go mod tidy -diff); done
 	$(MAKE) lint
 
 .PHONY: generate

@@ -21,23 +21,23 @@ const (
 	// * "RowTooLarge"
 	ConditionAccepted ConditionType = "Accepted"
 
-	// ReasonAccepted: the policy is valid and its target exists.
+	// ReasonAccepted means: the policy is valid and its target exists.
 	ReasonAccepted ConditionReason = "Accepted"
 
-	// ReasonInvalid: the spec breaks a rule of the schema that the API server did not see, for example because the
-	// policy is older than the schema. The message names the field. It needs an edit.
+	// ReasonInvalid means: the spec breaks a rule of the schema that the API server did not see, for example because
+	// the policy is older than the schema. The message names the field. It needs an edit.
 	ReasonInvalid ConditionReason = "Invalid"
 
-	// ReasonTargetNotFound: the target does not exist. The policy is written to the table nevertheless, so that the
-	// first pod of the target finds it; it is accepted when the target appears.
+	// ReasonTargetNotFound means: the target does not exist. The policy is written to the table nevertheless, so that
+	// the first pod of the target finds it; it is accepted when the target appears.
 	ReasonTargetNotFound ConditionReason = "TargetNotFound"
 
-	// ReasonTooManyRules: with this policy the workload would have more than 64 rules; older policies go first. It needs
-	// an edit of this policy or of another one.
+	// ReasonTooManyRules means: with this policy the workload would have more than 64 rules; older policies go first.
+	// It needs an edit of this policy or of another one.
 	ReasonTooManyRules ConditionReason = "TooManyRules"
 
-	// ReasonRowTooLarge: with this policy the workload's row would be larger than 512 KiB; older policies go first. It
-	// needs an edit of this policy or of another one.
+	// ReasonRowTooLarge means: with this policy the workload's row would be larger than 512 KiB; older policies go
+	// first. It needs an edit of this policy or of another one.
 	ReasonRowTooLarge ConditionReason = "RowTooLarge"
 )
 
@@ -62,20 +62,21 @@ const (
 	// * "NoTable"
 	ConditionProgrammed ConditionType = "Programmed"
 
-	// ReasonProgrammed: this generation is in the workload's row.
+	// ReasonProgrammed means: this generation is in the workload's row.
 	ReasonProgrammed ConditionReason = "Programmed"
 
-	// ReasonNotAccepted: a policy that is not accepted is not written; see the condition Accepted.
+	// ReasonNotAccepted means: a policy that is not accepted is not written; see the condition Accepted.
 	ReasonNotAccepted ConditionReason = "NotAccepted"
 
-	// ReasonTableOwnedElsewhere: another installation owns the table and was seen within five minutes. Give one of them
-	// a table of its own.
+	// ReasonTableOwnedElsewhere means: another installation owns the table and was seen within five minutes. Give one
+	// of them a table of its own.
 	ReasonTableOwnedElsewhere ConditionReason = "TableOwnedElsewhere"
 
-	// ReasonNewerTable: a newer version of the controller wrote the workload's row in a form that this one does not know.
+	// ReasonNewerTable means: a newer version of the controller wrote the workload's row in a form that this one does
+	// not know.
 	ReasonNewerTable ConditionReason = "NewerTable"
 
-	// ReasonPending: the write is on its way.
+	// ReasonPending means: the write is on its way.
 	ReasonPending ConditionReason = "Pending"
 )
 
@@ -101,27 +102,27 @@ const (
 	// * "Pending"
 	ConditionEnforced ConditionType = "Enforced"
 
-	// ReasonEnforced: at least as many pods as have been ready for 15 s run this generation.
+	// ReasonEnforced means: at least as many pods as have been ready for 15 s run this generation.
 	ReasonEnforced ConditionReason = "Enforced"
 
-	// ReasonReplicasNotReporting: pods that have been ready for 15 s do not report. Up to three are named. The library
-	// is not in them, or it uses another store, table, namespace or workload.
+	// ReasonReplicasNotReporting means: pods that have been ready for 15 s do not report. Up to three are named. The
+	// library is not in them, or it uses another store, table, namespace or workload.
 	ReasonReplicasNotReporting ConditionReason = "ReplicasNotReporting"
 
-	// ReasonReplicasBehind: pods report an older generation for more than 15 s. Up to three are named.
+	// ReasonReplicasBehind means: pods report an older generation for more than 15 s. Up to three are named.
 	ReasonReplicasBehind ConditionReason = "ReplicasBehind"
 
-	// ReasonEnforcerTooOld: the library in some pods is too old for a rule of this policy and skips it. Up to three are
-	// named.
+	// ReasonEnforcerTooOld means: the library in some pods is too old for a rule of this policy and skips it. Up to
+	// three are named.
 	ReasonEnforcerTooOld ConditionReason = "EnforcerTooOld"
 
-	// ReasonNoReplicas: the workload has no ready pods, or they have just started.
+	// ReasonNoReplicas means: the workload has no ready pods, or they have just started.
 	ReasonNoReplicas ConditionReason = "NoReplicas"
 
-	// ReasonNoTable: the controller runs without a store, so pods cannot report.
+	// ReasonNoTable means: the controller runs without a store, so pods cannot report.
 	ReasonNoTable ConditionReason = "NoTable"
 
-	// ReasonStoreUnreachable: the store does not answer the controller, so nothing is known of the pods.
+	// ReasonStoreUnreachable means: the store does not answer the controller, so nothing is known of the pods.
 	ReasonStoreUnreachable ConditionReason = "StoreUnreachable"
 )
 
@@ -137,7 +138,7 @@ const (
 	// Enforced in this order.
 	ConditionReady ConditionType = "Ready"
 
-	// ReasonReady: nothing stands in the way.
+	// ReasonReady means: nothing stands in the way.
 	ReasonReady ConditionReason = "Ready"
 )
 
@@ -150,7 +151,7 @@ const (
 	// * "Progressing"
 	ConditionReconciling ConditionType = "Reconciling"
 
-	// ReasonProgressing: work is going on; nobody needs to do anything.
+	// ReasonProgressing means: work is going on; nobody needs to do anything.
 	ReasonProgressing ConditionReason = "Progressing"
 )
 

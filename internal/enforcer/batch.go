@@ -15,9 +15,9 @@ const (
 	maxCounters = 2048
 	// maxCallers bounds the callers of a batch; the store counts them in 32 bits.
 	maxCallers = 1 << 16
-	// patience, in StoreTimeouts, is how long a batch may stay under way behind the callers that it has lost.
-	patience    = 100
-	minPatience = time.Second
+	// patience is how long a batch may stay under way behind the callers that it has lost: a late answer still tells
+	// what was charged.
+	patience = time.Second
 	// descheduled is by how much a timer must be late for the process itself to be suspected: a pod that gets no
 	// processor must not take the store for dead.
 	descheduled = time.Millisecond
@@ -40,6 +40,8 @@ type batcher struct {
 	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
 	opened func(cause string)
 
+	callers sync.Pool // of *caller, those that nobody refers to
+
 	mu        sync.Mutex
 	gathering *batch
 	inFlight  int
@@ -60,10 +62,7 @@ type batch struct {
 	index   map[uint64]int // by fingerprint; nil while there are few
 	size    int            // counters
 	callers int
-	sent    bool
-	done    bool
 	judged  bool
-	sentAt  int64
 }
 
 // group is the callers of one entry, in the order in which they came.
@@ -95,11 +94,15 @@ const (
 	left                 // answered without the store, and keeps its slot
 )
 
-var callers = sync.Pool{New: func() any {
+func (b *batcher) caller() *caller {
+	if c, ok := b.callers.Get().(*caller); ok {
+		c.state, c.admitted, c.granted, c.place, c.err = waiting, false, false, 0, nil
+		return c
+	}
 	c := &caller{ready: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	c.timer.Stop()
 	return c
-}}
+}
 
 // answer is what a caller got.
 type answer struct {
@@ -115,10 +118,9 @@ type answer struct {
 // take asks the store and returns within the timeout. When the store is late, fallBack answers instead; it runs once,
 // at the moment from which on the store's answer no longer counts for this caller, and says whether it admitted.
 func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBack(cause string) bool }) answer {
-	c := callers.Get().(*caller)
-	c.state, c.admitted, c.granted, c.place, c.err = waiting, false, false, 0, nil
+	c := b.caller()
 	if !b.join(w, c) {
-		callers.Put(c)
+		b.callers.Put(c)
 		b.counts.fail(ReasonFull)
 		return answer{err: errFull}
 	}
@@ -129,11 +131,11 @@ func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBac
 		select {
 		case <-c.ready:
 			c.timer.Stop()
-			return c.take()
+			return b.part(c)
 		case <-ctx.Done():
 			c.timer.Stop()
 			if !c.leave(nil, "") {
-				return c.take()
+				return b.part(c)
 			}
 			return answer{gone: true}
 		case <-c.timer.C:
@@ -148,14 +150,14 @@ func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBac
 			continue
 		}
 		if !c.leave(fallBack, timeoutCause) {
-			return c.take()
+			return b.part(c)
 		}
 		return answer{local: true}
 	}
 }
 
-// take returns what the batch wrote for the caller, and the caller to the pool.
-func (c *caller) take() answer {
+// part returns what the batch wrote for the caller, and the caller to the pool.
+func (b *batcher) part(c *caller) answer {
 	a := answer{granted: c.granted, place: c.place, err: c.err}
 	if c.err == nil {
 		a.Answer = &c.batch.answers[c.group]
@@ -165,7 +167,7 @@ func (c *caller) take() answer {
 	default:
 	}
 	c.batch = nil
-	callers.Put(c)
+	b.callers.Put(c)
 	return a
 }
 
@@ -238,13 +240,13 @@ func (b *batcher) returned(g *batch) {
 
 // run is one round trip.
 func (b *batcher) run(g *batch) {
-	if !g.seal(b.clock.monotonic()) {
+	if !g.seal() {
 		b.returned(g)
 		return
 	}
-	watch := time.AfterFunc(b.timeout, func() { b.overdue(g, time.Now().Add(-b.timeout), false) })
-	ctx, cancel := context.WithTimeout(context.Background(), max(minPatience, patience*b.timeout))
 	sent := time.Now()
+	watch := time.AfterFunc(b.timeout, func() { b.overdue(g, sent, false) })
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout+patience)
 	now, err := b.store.Take(ctx, g.entries, g.answers)
 	took := time.Since(sent)
 	watch.Stop()
@@ -255,11 +257,11 @@ func (b *batcher) run(g *batch) {
 	case err != nil:
 		b.counts.fail(reasonOf(err))
 		b.judge(g, false, err.Error())
-	case took <= b.timeout:
-		b.clock.learn(now, b.clock.monotonic())
-		b.judge(g, true, "")
 	default:
-		b.judge(g, false, timeoutCause)
+		if took <= b.timeout { // a late answer tells an old time
+			b.clock.learn(now, b.clock.monotonic())
+		}
+		b.judge(g, true, "") // unless overdue came first
 	}
 	b.finish(g, now, err)
 }
@@ -300,7 +302,7 @@ func (b *batcher) startOver(cause string) {
 	b.era++
 	b.mu.Unlock()
 	if g != nil {
-		g.seal(b.clock.monotonic())
+		g.seal()
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
@@ -358,7 +360,7 @@ func (g *batch) find(w *want, fingerprint uint64) int {
 
 // seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
 // sent ask for nothing.
-func (g *batch) seal(now int64) bool {
+func (g *batch) seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := 0
@@ -382,6 +384,5 @@ func (g *batch) seal(now int64) bool {
 	}
 	g.groups, g.entries = g.groups[:kept], g.entries[:kept]
 	g.answers = make([]Answer, kept)
-	g.sent, g.sentAt = true, now
 	return kept > 0
 }

@@ -61,7 +61,7 @@ func (b *breaker) failure(now int64, cause string) (opened bool) {
 }
 
 // claimProbe says whether the caller is to send a probe. There is one at a time; whoever claims it must end it with
-// probed or abandonProbe.
+// probed.
 func (b *breaker) claimProbe(now int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,13 +86,6 @@ func (b *breaker) probed(now int64, ok bool, cause string) (closed bool) {
 	b.interval = min(2*b.interval, probeMax)
 	b.next = now + jitter(b.interval)
 	return false
-}
-
-// abandonProbe ends a probe without a verdict: the next one may leave at once.
-func (b *breaker) abandonProbe() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.probing = false
 }
 
 // why is what keeps the breaker open.

@@ -13,7 +13,7 @@ import (
 type decision struct {
 	e       *Enforcer
 	s       *snapshot
-	request *Request
+	request Request
 	peek    bool
 
 	match   policy.Request
@@ -37,7 +37,7 @@ type decision struct {
 }
 
 func (d *decision) release() {
-	d.s, d.request, d.unlimited = nil, nil, nil
+	d.s, d.request, d.unlimited = nil, Request{}, nil
 	d.match, d.walk, d.subject = policy.Request{}, policy.Walk{}, subject{}
 	d.known = 0
 	d.want.reset()
@@ -48,7 +48,7 @@ func (d *decision) release() {
 	d.entries[0], d.verdict = Entry{}, Decision{}
 }
 
-func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek bool) Decision {
+func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool) Decision {
 	d.s, d.request, d.peek = s, r, peek
 	if refused, ok := d.collect(); ok {
 		return refused
@@ -79,7 +79,7 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek boo
 
 // collect fills want with the counters of all rules that apply. It returns a refusal when the policies alone decide.
 func (d *decision) collect() (Decision, bool) {
-	r := d.request
+	r := &d.request
 	d.match = policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
 	d.walk = d.s.matcher.Walk(&d.match)
 	d.subject = subject{request: r, walk: &d.walk, trusted: d.e.options.TrustedProxies}
@@ -101,6 +101,7 @@ func (d *decision) collect() (Decision, bool) {
 			}
 			d.count(rule, ShadowDenied)
 			continue
+		case keyFound, keyAbsent:
 		}
 		limits := rule.limitsFor(r.Attributes)
 		if len(limits) == 0 {

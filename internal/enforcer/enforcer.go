@@ -48,8 +48,9 @@ const (
 type Local interface {
 	// TakeAt answers an entry at a time of the caller's, in µs.
 	TakeAt(now int64, e *Entry, a *Answer)
-	// Note charges c for what was admitted elsewhere, and then leaves no more than left.
-	Note(now int64, c *Counter, charged, left int64)
+	// Note charges c for what the store admitted, with weighs in use there of the whole limit, and leaves no more than
+	// left.
+	Note(now int64, c *Counter, charged, weighs, left int64)
 }
 
 // Enforcer decides. All of its methods are safe for concurrent use; Decide and Peek also before and after Run.
@@ -76,7 +77,7 @@ type Enforcer struct {
 	readyOnce sync.Once
 	readyErr  error
 
-	decisions sync.Pool
+	decisions sync.Pool // of *decision
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -118,7 +119,6 @@ func New(o Options) *Enforcer {
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 	}
-	e.decisions.New = func() any { return &decision{e: e} }
 	return e
 }
 
@@ -129,17 +129,20 @@ func nonce() string {
 }
 
 // Decide decides about a request and charges it.
-func (e *Enforcer) Decide(ctx context.Context, r *Request) Decision { return e.decide(ctx, r, false) }
+func (e *Enforcer) Decide(ctx context.Context, r Request) Decision { return e.decide(ctx, r, false) }
 
 // Peek tells what Decide would say, and charges nothing.
-func (e *Enforcer) Peek(ctx context.Context, r *Request) Decision { return e.decide(ctx, r, true) }
+func (e *Enforcer) Peek(ctx context.Context, r Request) Decision { return e.decide(ctx, r, true) }
 
-func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool) Decision {
+func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
 	s := e.snapshot.Load()
 	if s == nil {
 		return e.withoutPolicy(peek)
 	}
-	d := e.decisions.Get().(*decision)
+	d, ok := e.decisions.Get().(*decision)
+	if !ok {
+		d = &decision{e: e}
+	}
 	answer := d.decide(ctx, s, r, peek)
 	d.release()
 	e.decisions.Put(d)
@@ -175,8 +178,10 @@ func (e *Enforcer) mirror(now int64, g *group, entry *Entry, a *Answer, admitted
 			continue
 		}
 		c := entry.Counters[i]
+		remaining := a.Results[i].Remaining
+		weighs := max(0, c.Limit.Capacity()-remaining)
 		c.Limit = o.rule.share(o.limit, place, c.Identity)
-		e.options.Local.Note(now, &c, admitted*c.Cost, place.Part(a.Results[i].Remaining, c.Identity.turn()))
+		e.options.Local.Note(now, &c, admitted*c.Cost, weighs, place.Part(remaining, c.Identity.turn()))
 	}
 }
 
@@ -196,7 +201,7 @@ func (e *Enforcer) probe() {
 }
 
 func (e *Enforcer) sendProbe() {
-	ctx, cancel := context.WithTimeout(context.Background(), max(minPatience, patience*e.options.StoreTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), e.options.StoreTimeout+patience)
 	defer cancel()
 	sent := time.Now()
 	answers := make([]Answer, 1)

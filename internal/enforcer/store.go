@@ -90,6 +90,7 @@ func (e *StoreError) Unwrap() error { return e.Err }
 // Reason is the kind of a store's failure, as metrics name it.
 type Reason string
 
+// The reasons of failures.
 const (
 	ReasonRefused   Reason = "refused"   // nobody listens, or the host is unreachable
 	ReasonReset     Reason = "reset"     // the connection ended before the answer came

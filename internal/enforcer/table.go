@@ -155,7 +155,7 @@ func (e *Enforcer) readTable(ctx context.Context) error {
 // takeRow puts a row in force if it is good and newer than the one that is. Nothing else ever replaces a row: a bad, an
 // older or a missing one leaves the last good one in force.
 func (e *Enforcer) takeRow(data []byte) {
-	if slices.Equal(data, e.table.row) {
+	if e.table.row != nil && slices.Equal(data, e.table.row) {
 		return
 	}
 	row, skipped, err := policy.DecodeRow(data)
@@ -189,7 +189,7 @@ func (e *Enforcer) takeRow(data []byte) {
 
 func (e *Enforcer) refuseRow(data []byte, problem RowProblem, err error) {
 	e.counts.problems[problem].Add(1)
-	if !slices.Equal(data, e.table.refused) {
+	if e.table.refused == nil || !slices.Equal(data, e.table.refused) {
 		e.table.refused = slices.Clone(data)
 		e.log.Warn("Row not taken, the last good one stays in force", "problem", problem.String(), "error", err)
 	}
@@ -272,6 +272,8 @@ func placeOf(replicas *policy.Replicas, standing *Standing, stood time.Duration)
 // reportReady lets WaitReady return after a poll that ended with err. It says whether the table is as it should be;
 // otherwise it is worth another look soon.
 func (e *Enforcer) reportReady(err error, start int64) bool {
+	e.poll.Lock()
+	defer e.poll.Unlock()
 	now := e.clock.monotonic()
 	since := func(t int64) time.Duration { return time.Duration(now-t) * time.Microsecond }
 	switch {

@@ -15,6 +15,7 @@ import (
 // Reason is why a policy is part of its workload's row, or why not. The names are those of the condition Accepted.
 type Reason string
 
+// The values of Reason.
 const (
 	ReasonAccepted     Reason = "Accepted"
 	ReasonInvalid      Reason = "Invalid"

@@ -105,6 +105,7 @@ func decodeRow(data []byte) (Row, []Problem, error) {
 	}
 	row.Rules = make([]RowRule, 0, len(wire.Rules))
 	var problems []Problem
+	ruled := make(map[string]bool, len(row.Policies))
 	for i, data := range wire.Rules {
 		rule, problem, err := decodeRule(data)
 		if err != nil {
@@ -112,12 +113,19 @@ func decodeRow(data []byte) (Row, []Problem, error) {
 		}
 		if problem != nil {
 			problems = append(problems, *problem)
+			ruled[problem.Policy] = true
 			continue
 		}
 		row.Rules = append(row.Rules, rule)
+		ruled[rule.Policy] = true
 	}
 	var f faults
 	f.row(row)
+	for i, p := range row.Policies {
+		if !ruled[p.Name] {
+			f.add(index("policies", i), "%q has no rules", p.Name)
+		}
+	}
 	if len(f) > 0 {
 		return Row{}, nil, f[0]
 	}
@@ -146,6 +154,9 @@ func decodeRule(data []byte) (RowRule, *Problem, error) {
 	var rule RowRule
 	if err := json.Unmarshal(data, &rule); err != nil {
 		return RowRule{}, nil, err
+	}
+	if len(rule.Needs) == 0 {
+		rule.Needs = nil // one form for none
 	}
 	return rule, nil, nil
 }

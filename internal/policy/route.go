@@ -54,10 +54,6 @@ func parseTemplate(s string) template {
 	return t
 }
 
-// final says that the template names one route. A template that ends with a subtree may be all that an outer router
-// knows, while a router behind it has the last word.
-func (t *template) final() bool { return t.tail != tailRest }
-
 // equals says whether route, as the router gave it, is this template.
 func (t *template) equals(route string) bool {
 	rest := stripMethodAndHost(route)
@@ -119,6 +115,12 @@ func (t *template) serves(path string, exact bool) bool {
 	return rest == ""
 }
 
+// Serves says whether a router that takes paths as they are sent serves path by the template.
+func Serves(route, path string) bool {
+	t := parseTemplate(route)
+	return isClean(path) && t.serves(path, true)
+}
+
 // prefix is a compiled pathPrefix.
 type prefix struct{ segments []segment }
 
@@ -173,7 +175,8 @@ func kindOf(part string, last bool) partKind {
 	return partParameter
 }
 
-// finalRoute says whether a route that the router gave names one route: see template.final.
+// finalRoute says whether a route that the router gave names one route. One that ends with a subtree may be all that
+// an outer router knows, while a router behind it has the last word.
 func finalRoute(route string) bool {
 	if route == NoRoute {
 		return true
@@ -282,6 +285,9 @@ func cleanPath(path string) (clean string, was bool) {
 }
 
 func isClean(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
 	for rest := path; rest != ""; {
 		var part string
 		part, rest = cutSegment(rest)

@@ -42,6 +42,7 @@ type TargetRef struct {
 // Evaluation says which of the matching rules of a policy apply.
 type Evaluation string
 
+// The values of Evaluation; All is the default.
 const (
 	EvaluationAll        Evaluation = "All"
 	EvaluationFirstMatch Evaluation = "FirstMatch"
@@ -50,6 +51,7 @@ const (
 // Mode says whether a rule denies or only counts.
 type Mode string
 
+// The values of Mode; Enforce is the default.
 const (
 	ModeEnforce Mode = "Enforce"
 	ModeShadow  Mode = "Shadow"
@@ -58,6 +60,7 @@ const (
 // OnStoreFailure says who answers when the store cannot.
 type OnStoreFailure string
 
+// The values of OnStoreFailure; LocalShare is the default.
 const (
 	OnStoreFailureLocalShare OnStoreFailure = "LocalShare"
 	OnStoreFailureFailOpen   OnStoreFailure = "FailOpen"
@@ -67,6 +70,7 @@ const (
 // WhenKeyMissing says what happens to a request that lacks a part of the rule's key.
 type WhenKeyMissing string
 
+// The values of WhenKeyMissing; ClientIP is the default.
 const (
 	WhenKeyMissingClientIP  WhenKeyMissing = "ClientIP"
 	WhenKeyMissingAnonymous WhenKeyMissing = "Anonymous"
@@ -77,6 +81,7 @@ const (
 // Rounding says how a local share is rounded while replicas come and go.
 type Rounding string
 
+// The values of Rounding; NeverZero is the default.
 const (
 	RoundingNeverZero   Rounding = "NeverZero"
 	RoundingNeverExceed Rounding = "NeverExceed"
@@ -85,6 +90,7 @@ const (
 // Algorithm names how a limit is counted.
 type Algorithm string
 
+// The values of Algorithm; TokenBucket is the default.
 const (
 	TokenBucket          Algorithm = "TokenBucket"
 	FixedWindow          Algorithm = "FixedWindow"
@@ -152,6 +158,7 @@ type ClientIP struct {
 // RequestKey names a property of the request itself.
 type RequestKey string
 
+// The values of RequestKey.
 const (
 	RequestKeyRoute  RequestKey = "Route"
 	RequestKeyMethod RequestKey = "Method"

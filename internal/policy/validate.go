@@ -77,14 +77,22 @@ func (f *faults) add(path, format string, args ...any) {
 }
 
 func (f *faults) spec(path string, s Spec) {
-	oneOf(f, path+".targetRef.group", s.TargetRef.Group, required, "apps")
-	oneOf(f, path+".targetRef.kind", s.TargetRef.Kind, required, "Deployment")
-	f.name(path+".targetRef.name", s.TargetRef.Name, nameRegexp, namePattern, maxName)
+	f.targetRef(path+".targetRef", s.TargetRef)
 	oneOf(f, path+".evaluation", s.Evaluation, optional, EvaluationAll, EvaluationFirstMatch)
 	oneOf(f, path+".mode", s.Mode, optional, ModeEnforce, ModeShadow)
 	f.onStoreFailure(path+".onStoreFailure", s.OnStoreFailure, optional)
 	f.exempt(path+".exempt", s.Exempt)
 	f.rules(path+".rules", s.Rules, s.Evaluation)
+}
+
+func (f *faults) targetRef(path string, t TargetRef) {
+	if t == (TargetRef{}) {
+		f.add(path, "Required value")
+		return
+	}
+	oneOf(f, path+".group", t.Group, required, "apps")
+	oneOf(f, path+".kind", t.Kind, required, "Deployment")
+	f.name(path+".name", t.Name, nameRegexp, namePattern, maxName)
 }
 
 func (f *faults) rules(path string, rules []Rule, evaluation Evaluation) {

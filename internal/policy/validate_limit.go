@@ -97,6 +97,10 @@ func (f *faults) overrides(path string, overrides []Override, limits []Limit) {
 }
 
 func (f *faults) attributeMatch(path string, m AttributeMatch) {
+	if m.Attribute == "" && m.Values == nil {
+		f.add(path, "Required value")
+		return
+	}
 	f.name(path+".attribute", m.Attribute, attributeRegexp, attributePattern, maxAttribute)
 	f.items(path+".values", len(m.Values), m.Values == nil, required, maxValues)
 	for i, v := range m.Values {

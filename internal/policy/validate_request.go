@@ -14,7 +14,7 @@ const (
 
 	dotSegmentPattern = `(?i)/([.]|%2e){1,2}(/|$)`
 	pathCharsPattern  = `^([^?#% [:cntrl:]]|%[0-9A-Fa-f]{2})*$`
-	wildcardsPattern  = `^([^{}]*/[{][A-Za-z_][A-Za-z0-9_]*[}]/)*([^{}]*|[^{}]*/[{]([A-Za-z_][A-Za-z0-9_]*([.]{3})?|[$])[}])$`
+	wildcardsPattern  = `^[^/{}]*(/([^/{}]*|[{][A-Za-z_][A-Za-z0-9_]*[}]))*(/[{]([A-Za-z_][A-Za-z0-9_]*[.]{3}|[$])[}])?$`
 	bracesPattern     = `[{}]`
 )
 
@@ -117,31 +117,33 @@ func (f *faults) headers(path string, headers []HeaderMatch) {
 func (f *faults) key(path string, key []KeyPart) {
 	f.items(path, len(key), key == nil, optional, maxKey)
 	for i, part := range key {
-		f.keyPart(index(path, i), part)
-		if part.FirstOf == nil {
-			continue
+		at := index(path, i)
+		if fieldsOf(part) != 1 {
+			f.add(at, "exactly one of the fields in [header attribute clientIP request firstOf] must be set")
 		}
-		firstOf := index(path, i) + ".firstOf"
-		f.items(firstOf, len(part.FirstOf), false, required, maxFirstOf)
+		f.keyPart(at, part)
+		f.items(at+".firstOf", len(part.FirstOf), part.FirstOf == nil, optional, maxFirstOf)
 		for j, first := range part.FirstOf {
-			f.keyPart(index(firstOf, j), first)
-			if first.FirstOf != nil {
-				f.add(index(firstOf, j)+".firstOf", "firstOf has no parts that are firstOf themselves")
+			at := index(at+".firstOf", j)
+			if fieldsOf(first) != 1 || first.FirstOf != nil {
+				f.add(at, "exactly one of the fields in [header attribute clientIP request] must be set")
 			}
+			f.keyPart(at, first)
 		}
 	}
 }
 
-func (f *faults) keyPart(path string, p KeyPart) {
-	set := 0
-	for _, has := range []bool{p.Header != "", p.Attribute != "", p.ClientIP != nil, p.Request != "", p.FirstOf != nil} {
-		if has {
-			set++
+func fieldsOf(p KeyPart) int {
+	n := 0
+	for _, set := range []bool{p.Header != "", p.Attribute != "", p.ClientIP != nil, p.Request != "", p.FirstOf != nil} {
+		if set {
+			n++
 		}
 	}
-	if set != 1 {
-		f.add(path, "exactly one of the fields in [header attribute clientIP request firstOf] must be set")
-	}
+	return n
+}
+
+func (f *faults) keyPart(path string, p KeyPart) {
 	if p.Header != "" {
 		f.text(path+".header", p.Header, headerNameRegexp, headerNamePattern, maxHeaderName)
 	}

@@ -105,7 +105,7 @@ func (f *faults) rowLimits(path string, limits []RowLimit) map[string]counter {
 		switch {
 		case l.Algorithm != TokenBucket && l.Burst != 0:
 			f.add(at+".burst", "only with algorithm TokenBucket")
-		case l.Algorithm == TokenBucket && !(l.Burst == 0 && l.Requests == 0):
+		case l.Algorithm == TokenBucket && (l.Burst != 0 || l.Requests != 0):
 			f.number(at+".burst", l.Burst, 1, MaxRequests)
 		}
 		counters[l.ID] = counter{l.Algorithm, l.Window}

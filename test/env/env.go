@@ -31,6 +31,7 @@ func program(t testing.TB, name string) string {
 }
 
 func readyContext(t testing.TB) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	t.Cleanup(cancel)
 	return ctx

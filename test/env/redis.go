@@ -193,15 +193,13 @@ func (s *RedisServer) end() {
 }
 
 // do sends one command and fails the test on an error reply.
-func (s *RedisServer) do(ctx context.Context, args ...any) any {
+func (s *RedisServer) do(ctx context.Context, args ...any) {
 	s.t.Helper()
 	client := s.admin()
 	defer client.Close()
-	reply, err := client.Do(ctx, args...).Result()
-	if err != nil {
+	if err := client.Do(ctx, args...).Err(); err != nil {
 		s.t.Fatalf("%v on %s: %v", args[0], s.Addr, err)
 	}
-	return reply
 }
 
 // info reads the lines "name:value" that INFO and CLUSTER INFO answer.

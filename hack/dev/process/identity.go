@@ -63,7 +63,7 @@ func startTime(pid int) string {
 func startTimeOfStat(stat string) string {
 	_, rest, found := cutLast(stat, ") ")
 	fields := strings.Fields(rest)
-	const state, start = 3 - 3, 22 - 3
+	const state, start = 0, 22 - 3 // field 3 is the first of the rest
 	if !found || len(fields) <= start || fields[state] == "Z" || fields[state] == "X" {
 		return ""
 	}

@@ -104,26 +104,32 @@ func TestEnsureFailsEarlyAndClearly(t *testing.T) {
 	const missing = plainMod + "\nrequire example.test/nowhere v1.0.0\n"
 	cases := map[string]struct {
 		goMod, source string
-		change        func(*testing.T, *Program)
+		disk          uint64
+		proxy         string
 		want          string
 	}{
 		"a program that does not compile": {
-			plainMod, "package main\n\nfunc main() { undefined() }\n", func(*testing.T, *Program) {}, "undefined: undefined",
+			goMod: plainMod, source: "package main\n\nfunc main() { undefined() }\n",
+			want: "undefined: undefined",
 		},
 		"too little disk": {
-			plainMod, greeter, func(_ *testing.T, p *Program) { p.Disk = 1 << 60 }, "GB free and the build needs 1073741824 GB",
+			goMod: plainMod, source: greeter, disk: 1 << 60,
+			want: "GB free and the build needs 1073741824 GB",
 		},
 		"a missing module and no network": {
-			missing, "package main\n\nimport _ \"example.test/nowhere\"\n\nfunc main() {}\n",
-			func(t *testing.T, _ *Program) { t.Setenv("GOPROXY", "http://127.0.0.1:1,direct") }, // nobody listens on port 1
-			"the module proxy cannot be reached",
+			goMod: missing, source: "package main\n\nimport _ \"example.test/nowhere\"\n\nfunc main() {}\n",
+			proxy: "http://127.0.0.1:1,direct", // nobody listens on port 1
+			want:  "the module proxy cannot be reached",
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			cache := cacheApart(t)
 			root, program := module(t, c.goMod, c.source)
-			c.change(t, &program)
+			program.Disk = c.disk
+			if c.proxy != "" {
+				t.Setenv("GOPROXY", c.proxy)
+			}
 			began := time.Now()
 			_, err := program.Ensure(t.Context(), root, &bytes.Buffer{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {

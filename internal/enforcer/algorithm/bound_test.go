@@ -240,7 +240,7 @@ func TestYearAdmitsRateTimesTimeAndBurst(t *testing.T) {
 		want  int64
 	}{
 		"7 per second":                {algorithm.Limit{Requests: 7, Window: second}, 220_752_000 + 7},
-		"7 per second, burst 20":      {algorithm.Limit{Requests: 7, Window: second, Burst: 20}, 220_752_000 + 20},
+		"7 per second, burst 2,000":   {algorithm.Limit{Requests: 7, Window: second, Burst: 2_000}, 220_752_000 + 2_000},
 		"1 per day":                   {algorithm.Limit{Requests: 1, Window: day}, 365 + 1},
 		"7 in 31 days, burst 1":       {algorithm.Limit{Requests: 7, Window: 31 * day, Burst: 1}, 82 + 1}, // 82.4
 		"1,000,003 per hour, burst 2": {algorithm.Limit{Requests: 1_000_003, Window: hour, Burst: 2_000_000}, 8_760_026_280 + 2_000_000},
@@ -248,12 +248,12 @@ func TestYearAdmitsRateTimesTimeAndBurst(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := newSeeded(startSeed(t))
-			// An emptied bucket has a token after RetryAfter, and from then on this
-			// long until it is full and stops earning.
-			slack := c.limit.Window * (c.limit.Capacity() - 1) / c.limit.Requests
-			var late [256]int64
-			for i := range late {
-				late[i] = slack - d.below(slack/8+1)
+			// A bucket that is emptied whenever it is nearly full loses nothing; ask
+			// at most this long before it is, and 1 µs at least.
+			early := c.limit.Window * (c.limit.Capacity() - 1) / c.limit.Requests / 8
+			var before [256]int64
+			for i := range before {
+				before[i] = 1 + d.below(early+1)
 			}
 			start := int64(1_800_000_000)*second + d.below(day)
 			var state algorithm.State
@@ -262,8 +262,9 @@ func TestYearAdmitsRateTimesTimeAndBurst(t *testing.T) {
 			for ; now < start+year; i++ {
 				room := c.limit.Look(state, now, 0).Remaining
 				admitted += room
-				state = c.limit.Charge(state, now, room)
-				now += c.limit.Look(state, now, 1).RetryAfter + late[i%len(late)]
+				var result algorithm.Result
+				state, result = c.limit.Take(state, now, room)
+				now += max(1, result.ResetAfter-before[i%len(before)])
 			}
 			admitted += c.limit.Look(state, start+year, 0).Remaining
 			if admitted != c.want {

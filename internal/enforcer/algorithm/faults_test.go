@@ -268,8 +268,8 @@ func TestB63RetryAfterIsTheWaitAndNotTheWindow(t *testing.T) {
 	}
 }
 
-// The products that doubles get wrong: prev·left/Window is above 546,174,180 by
-// less than half of the last bit of the product, which is 1.5e21.
+// A product that doubles get wrong: prev·left is 546,174,180·Window + 1, which is
+// 1.5e21, and there doubles count in steps of 262,144.
 func TestSlidingCounterRefusesWhatDoublesAdmit(t *testing.T) {
 	const prev, window, left, free = 999_999_937, 31 * day, 1_462_873_015_873, 546_174_180
 	limit := algorithm.Limit{Algorithm: algorithm.SlidingWindowCounter, Requests: free + 1, Window: window}

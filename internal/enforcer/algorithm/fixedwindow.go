@@ -1,6 +1,6 @@
 package algorithm
 
-// FixedWindow: at most Requests in each window from i·Window to (i+1)·Window.
+// FixedWindow admits at most Requests in each window from i·Window to (i+1)·Window.
 //
 // At worst it admits 2·Requests within moments: Requests at the end of a window
 // and Requests at the start of the next. For 60 in 60 s: 60 at 59 s, 60 at 60 s,
@@ -9,18 +9,19 @@ package algorithm
 // midnight"); choose it for quotas, not for protection.
 //
 // Source: folklore; the Redis manual shows it under INCR, "Pattern: Rate limiter".
+const FixedWindow Algorithm = 1
 
 // ageFixed keeps the count of the window in which t lies. A later window was
 // written before the clock was set back, and its count moves to t's window.
-func (l Limit) ageFixed(s State, t int64) State {
+func (l *Limit) ageFixed(s *State, t int64) {
 	window := t / l.Window
 	if s.At < window {
-		return State{At: window}
+		s.Used = 0
 	}
-	return State{At: window, Used: s.Used}
+	s.At = window
 }
 
-func (l Limit) resetFixed(aged State, t int64) int64 {
+func (l *Limit) resetFixed(aged *State, t int64) int64 {
 	if aged.Used == 0 {
 		return 0
 	}
@@ -28,10 +29,8 @@ func (l Limit) resetFixed(aged State, t int64) int64 {
 }
 
 // refundFixed gives back to the window that was charged, and to no other.
-func (l Limit) refundFixed(s State, now, taken, cost int64) State {
+func (l *Limit) refundFixed(s *State, taken, cost int64) {
 	if taken/l.Window == s.At {
 		s.Used = max(0, s.Used-cost)
 	}
-	aged, _ := l.age(s, now)
-	return settled(aged)
 }

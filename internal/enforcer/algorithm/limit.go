@@ -1,6 +1,6 @@
 // Package algorithm owns the arithmetic of the four rate limit algorithms: pure
 // functions from a limit, a state, a time and a cost to a result and the next
-// state. It reads no clock, keeps nothing and decides nothing about keys.
+// state. It reads no clock, keeps nothing and knows no keys.
 //
 // The memory store calls these functions; the Redis script and the SQL statement
 // of the other stores must equal them on every input. For that reason every
@@ -20,8 +20,9 @@
 //
 // The date of a state is the time of its last charge (TokenBucket,
 // SlidingWindowLog) or the start of its window (FixedWindow,
-// SlidingWindowCounter). The window algorithms hold no other time, so a clock
-// that goes back inside a window changes nothing for them.
+// SlidingWindowCounter). Those two hold no other time: a clock that goes back
+// inside a window is not noticed, and does no harm to what they promise. Nothing
+// weighs in the zero value, and it has no date.
 //
 // # Several limits
 //
@@ -51,22 +52,14 @@ const (
 	MaxLogEntries = 10_000
 )
 
-// Algorithm names a way to count. The zero value is TokenBucket.
-type Algorithm uint8
-
-// The algorithms, each described in a file of its own. What they admit at worst,
-// for 60 requests in 60 s:
+// Algorithm names a way to count. The zero value is TokenBucket. What they admit
+// at worst, for 60 requests in 60 s:
 //
 //	TokenBucket           60 at once; 120 in 60 s, 180 in 120 s
 //	FixedWindow           120 at once around the end of a window; 120 in 60 s
 //	SlidingWindowCounter  60 at once; 119 in 60 s
 //	SlidingWindowLog      60 at once; 60 in 60 s
-const (
-	TokenBucket Algorithm = iota
-	FixedWindow
-	SlidingWindowCounter
-	SlidingWindowLog
-)
+type Algorithm uint8
 
 var names = [...]string{
 	TokenBucket:          "TokenBucket",
@@ -133,9 +126,11 @@ func (l Limit) Capacity() int64 {
 //	SlidingWindowLog      0                 charged in all of Log  0
 //
 // Window index i is the time from i·Window up to, not including, (i+1)·Window.
-// No function writes to a state that it is given. Like append, however,
-// [Limit.Charge] and [Limit.Take] may write behind the end of Log: of the
-// SlidingWindowLog states made from one state, only the last made may be used.
+//
+// States are values, and no function writes to one that it is given. Like append,
+// however, [Limit.Charge] and [Limit.Take] may write behind the end of Log: of the
+// SlidingWindowLog states made from one state, only the last made may be used, and
+// they must not be made concurrently.
 type State struct {
 	At    int64
 	Used  int64
@@ -182,22 +177,28 @@ type Result struct {
 // Look answers what Take would answer, and charges nothing; Remaining and
 // ResetAfter are those before the charge. Cost 0 is a peek and always allowed. So
 // is a negative cost, which callers are expected to refuse.
-func (l Limit) Look(s State, now, cost int64) Result {
-	aged, t := l.age(s, now)
-	return l.judge(aged, t, now, cost)
+func (l Limit) Look(s State, now, cost int64) (result Result) {
+	t := l.age(&s, now)
+	l.judge(&result, &s, t, now, cost)
+	result.ResetAfter = later(l.reset(&s, t), t-now)
+	return result
 }
 
 // Take admits the cost or denies it. If admitted, the result is that after the
 // charge. If denied, or if the cost is 0, the state is returned unchanged.
-func (l Limit) Take(s State, now, cost int64) (State, Result) {
-	aged, t := l.age(s, now)
-	result := l.judge(aged, t, now, cost)
-	if !result.Allowed || cost <= 0 {
+func (l Limit) Take(s State, now, cost int64) (next State, result Result) {
+	next = s
+	t := l.age(&next, now)
+	l.judge(&result, &next, t, now, cost)
+	charge := result.Allowed && cost > 0
+	if charge {
+		l.add(&next, t, cost)
+		result.Remaining -= cost
+	}
+	result.ResetAfter = later(l.reset(&next, t), t-now)
+	if !charge {
 		return s, result
 	}
-	next := l.add(aged, t, cost)
-	result.Remaining -= cost
-	result.ResetAfter = later(l.reset(next, t), t-now)
 	return next, result
 }
 
@@ -208,8 +209,9 @@ func (l Limit) Charge(s State, now, cost int64) State {
 	if cost <= 0 {
 		return s
 	}
-	aged, t := l.age(s, now)
-	return l.add(aged, t, cost)
+	t := l.age(&s, now)
+	l.add(&s, t, cost)
+	return s
 }
 
 // Refund gives back a cost that was charged at the time taken (Result.At of the
@@ -224,22 +226,27 @@ func (l Limit) Refund(s State, now, taken, cost int64) State {
 	cost = min(cost, MaxDebit)
 	switch l.Algorithm {
 	case FixedWindow:
-		return l.refundFixed(s, now, taken, cost)
+		l.refundFixed(&s, taken, cost)
+		l.age(&s, now)
 	case SlidingWindowCounter:
-		return l.refundSliding(s, now, taken, cost)
+		l.refundSliding(&s, taken, cost)
+		l.age(&s, now)
 	case SlidingWindowLog:
-		return l.refundLog(s, now, taken, cost)
+		l.refundLog(&s, taken, cost)
+		l.age(&s, now)
 	default:
-		return l.refundBucket(s, now, taken, cost)
+		t := l.age(&s, now)
+		l.refundBucket(&s, t, taken, cost)
 	}
+	return settled(s)
 }
 
 // TTL is how long (ms) a store keeps the state: until nothing weighs any more,
 // rounded up, and 1 ms longer. 0 means that nothing weighs now, so the key can go.
 // It belongs in the same step as the write of the state.
 func (l Limit) TTL(s State, now int64) int64 {
-	aged, t := l.age(s, now)
-	wait := later(l.reset(aged, t), t-now)
+	t := l.age(&s, now)
+	wait := later(l.reset(&s, t), t-now)
 	if wait == 0 {
 		return 0
 	}
@@ -256,147 +263,9 @@ func (l Limit) TTL(s State, now int64) int64 {
 // not. A caller that is given the times of several clocks must not: one of them
 // being behind would give time to the others.
 func (l Limit) Rebase(s State, now int64) (State, bool) {
-	if l.dated(s)-now <= l.Window {
+	if l.dated(&s)-now <= l.Window {
 		return s, false
 	}
-	aged, _ := l.age(s, now)
-	return settled(aged), true
-}
-
-// judge answers for a state that has been aged to t.
-func (l Limit) judge(aged State, t, now, cost int64) Result {
-	ahead := t - now
-	room := l.room(aged, t)
-	result := Result{
-		Allowed:     true,
-		Satisfiable: true,
-		Remaining:   max(0, room),
-		ResetAfter:  later(l.reset(aged, t), ahead),
-		At:          t,
-	}
-	switch {
-	case cost <= 0:
-	case l.Requests <= 0 || cost > l.Capacity():
-		result.Allowed, result.Satisfiable = false, false
-		result.RetryAfter = MaxWait
-	case cost > room:
-		result.Allowed = false
-		result.RetryAfter = later(l.wait(aged, t, cost), ahead)
-	}
-	return result
-}
-
-// dated returns the time that the state holds.
-func (l Limit) dated(s State) int64 {
-	switch l.Algorithm {
-	case FixedWindow, SlidingWindowCounter:
-		return s.At * l.Window
-	case SlidingWindowLog:
-		if len(s.Log) == 0 {
-			return 0
-		}
-		return s.Log[len(s.Log)-1].At
-	default:
-		return s.At
-	}
-}
-
-// judgedAt returns the time t at which a state of that date is judged.
-func (l Limit) judgedAt(dated, now int64) int64 {
-	if ahead := dated - now; 0 < ahead && ahead <= l.Window {
-		return dated
-	}
-	return now
-}
-
-// age returns what still weighs of the state, dated t, and t.
-func (l Limit) age(s State, now int64) (aged State, t int64) {
-	t = l.judgedAt(l.dated(s), now)
-	switch l.Algorithm {
-	case FixedWindow:
-		return l.ageFixed(s, t), t
-	case SlidingWindowCounter:
-		return l.ageSliding(s, t), t
-	case SlidingWindowLog:
-		return l.ageLog(s, t), t
-	default:
-		return l.ageBucket(s, t), t
-	}
-}
-
-// room is the highest cost that fits at t; negative if more than the capacity is
-// in use.
-func (l Limit) room(aged State, t int64) int64 {
-	switch l.Algorithm {
-	case FixedWindow, SlidingWindowLog:
-		return l.Requests - aged.Used
-	case SlidingWindowCounter:
-		return l.roomSliding(aged, t)
-	default:
-		return l.roomBucket(aged)
-	}
-}
-
-// wait is the shortest time after t until a cost that does not fit now fits. The
-// cost is at most the capacity.
-func (l Limit) wait(aged State, t, cost int64) int64 {
-	switch l.Algorithm {
-	case FixedWindow:
-		return left(t, l.Window)
-	case SlidingWindowCounter:
-		return l.waitSliding(aged, t, cost)
-	case SlidingWindowLog:
-		return l.waitLog(aged, t, cost)
-	default:
-		return l.waitBucket(aged, cost)
-	}
-}
-
-// reset is the shortest time after t until nothing weighs any more.
-func (l Limit) reset(aged State, t int64) int64 {
-	switch l.Algorithm {
-	case FixedWindow:
-		return l.resetFixed(aged, t)
-	case SlidingWindowCounter:
-		return l.resetSliding(aged, t)
-	case SlidingWindowLog:
-		return l.resetLog(aged, t)
-	default:
-		return l.resetBucket(aged)
-	}
-}
-
-// add charges the cost, which is at least 1.
-func (l Limit) add(aged State, t, cost int64) State {
-	switch l.Algorithm {
-	case FixedWindow, SlidingWindowCounter:
-		aged.Used = min(aged.Used+min(cost, MaxDebit), MaxDebit)
-		return aged
-	case SlidingWindowLog:
-		return l.addLog(aged, t, cost)
-	default:
-		return l.addBucket(aged, cost)
-	}
-}
-
-// settled returns an aged state in which nothing weighs as the zero value, which
-// holds no date.
-func settled(aged State) State {
-	if aged.Used == 0 && aged.Carry == 0 {
-		return State{}
-	}
-	return aged
-}
-
-// left is the time from t to the end of its window, 1 to window.
-func left(t, window int64) int64 {
-	return window - t%window
-}
-
-// later adds the time that a state is ahead to a wait, unless there is none.
-func later(wait, ahead int64) int64 {
-	if wait == 0 {
-		return 0
-	}
-	return min(wait+ahead, MaxWait)
+	l.age(&s, now)
+	return settled(s), true
 }

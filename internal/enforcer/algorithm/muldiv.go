@@ -12,7 +12,8 @@ func MulDiv(a, b, m int64) (q, r int64) {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	divisor := uint64(m)
 	if high == 0 {
-		return int64(min(low/divisor, MaxWait)), int64(low % divisor)
+		quotient := low / divisor
+		return int64(min(quotient, MaxWait)), int64(low - quotient*divisor)
 	}
 	if high >= divisor { // a quotient of 2^64 or more
 		return MaxWait, int64(bits.Rem64(high, low, divisor))

@@ -1,7 +1,7 @@
 package algorithm
 
-// SlidingWindowCounter: the count of this window, plus the count of the one
-// before weighed by how much of it a window ending now would still cover:
+// SlidingWindowCounter adds up the count of this window and that of the one
+// before, weighed by how much of it a window ending now would still cover:
 //
 //	before·left/Window + current + cost ≤ Requests
 //
@@ -15,24 +15,24 @@ package algorithm
 //
 // Source: J. Desgats, "How we built rate limiting capable of scaling to millions
 // of domains", Cloudflare, 2017.
+const SlidingWindowCounter Algorithm = 2
 
 // ageSliding moves the counts to the window in which t lies. A later window was
 // written before the clock was set back, and its counts move to t's window.
-func (l Limit) ageSliding(s State, t int64) State {
+func (l *Limit) ageSliding(s *State, t int64) {
 	window := t / l.Window
 	switch {
 	case s.At < window-1:
-		return State{At: window}
+		s.Used, s.Carry = 0, 0
 	case s.At == window-1:
-		return State{At: window, Carry: s.Used}
-	default:
-		return State{At: window, Used: s.Used, Carry: s.Carry}
+		s.Used, s.Carry = 0, s.Used
 	}
+	s.At = window
 }
 
 // roomSliding rounds the weight of the window before up: only whole requests fit,
 // so this loses nothing.
-func (l Limit) roomSliding(aged State, t int64) int64 {
+func (l *Limit) roomSliding(aged *State, t int64) int64 {
 	weight, rest := MulDiv(aged.Carry, left(t, l.Window), l.Window)
 	if rest > 0 {
 		weight++
@@ -43,7 +43,7 @@ func (l Limit) roomSliding(aged State, t int64) int64 {
 // waitSliding: while the cost fits beside this window's count, the window before
 // has to lose weight, Carry·left ≤ free·Window. Otherwise this window has to end,
 // and then itself to lose weight beside the cost alone.
-func (l Limit) waitSliding(aged State, t, cost int64) int64 {
+func (l *Limit) waitSliding(aged *State, t, cost int64) int64 {
 	free := l.Requests - aged.Used - cost
 	if free >= 0 {
 		fits, _ := MulDiv(free, l.Window, aged.Carry)
@@ -53,7 +53,7 @@ func (l Limit) waitSliding(aged State, t, cost int64) int64 {
 	return left(t, l.Window) + l.Window - fits
 }
 
-func (l Limit) resetSliding(aged State, t int64) int64 {
+func (l *Limit) resetSliding(aged *State, t int64) int64 {
 	switch {
 	case aged.Used > 0:
 		return left(t, l.Window) + l.Window
@@ -66,13 +66,11 @@ func (l Limit) resetSliding(aged State, t int64) int64 {
 
 // refundSliding gives back to the window that was charged while that is this one
 // or the one before. What it takes away is exactly what the charge weighs.
-func (l Limit) refundSliding(s State, now, taken, cost int64) State {
+func (l *Limit) refundSliding(s *State, taken, cost int64) {
 	switch taken / l.Window {
 	case s.At:
 		s.Used = max(0, s.Used-cost)
 	case s.At - 1:
 		s.Carry = max(0, s.Carry-cost)
 	}
-	aged, _ := l.age(s, now)
-	return settled(aged)
 }

@@ -1,6 +1,8 @@
 package algorithm
 
-// SlidingWindowLog: every charge is remembered for one Window, and they add up to
+import "slices"
+
+// SlidingWindowLog remembers every charge for one Window, and lets them add up to
 // at most Requests. A charge aged exactly Window no longer counts.
 //
 // At worst it admits Requests in any time of one Window: for 60 in 60 s, 60 at
@@ -10,29 +12,25 @@ package algorithm
 //
 // Source: folklore; N. Mahdi, "An alternative approach to rate limiting", Figma,
 // 2017, compares it with the sliding counter.
+const SlidingWindowLog Algorithm = 3
 
 // ageLog drops the entries that no longer count at t. A log dated after t has been
-// overtaken by a clock that was set back: what counted at its own date becomes one
-// entry at t.
-func (l Limit) ageLog(s State, t int64) State {
-	dated := l.dated(s)
-	used, entries := s.Used, s.Log
-	for len(entries) > 0 && max(dated, t)-entries[0].At >= l.Window {
-		used -= entries[0].Cost
-		entries = entries[1:]
+// overtaken by a clock that was set back: all of it becomes one entry at t.
+func (l *Limit) ageLog(s *State, t int64) {
+	for len(s.Log) > 0 && t-s.Log[0].At >= l.Window {
+		s.Used -= s.Log[0].Cost
+		s.Log = s.Log[1:]
 	}
 	switch {
-	case used == 0:
-		return State{}
-	case dated > t:
-		return State{Used: used, Log: []LogEntry{{At: t, Cost: used}}}
-	default:
-		return State{Used: used, Log: entries}
+	case len(s.Log) == 0:
+		s.Log = nil
+	case l.dated(s) > t:
+		s.Log = []LogEntry{{At: t, Cost: s.Used}}
 	}
 }
 
 // waitLog: the oldest entries have to go until the cost fits.
-func (l Limit) waitLog(aged State, t, cost int64) int64 {
+func (l *Limit) waitLog(aged *State, t, cost int64) int64 {
 	over := aged.Used + cost - l.Requests
 	for _, entry := range aged.Log {
 		if over -= entry.Cost; over <= 0 {
@@ -42,7 +40,7 @@ func (l Limit) waitLog(aged State, t, cost int64) int64 {
 	return 0 // not reached: the cost fits beside no entry at all
 }
 
-func (l Limit) resetLog(aged State, t int64) int64 {
+func (l *Limit) resetLog(aged *State, t int64) int64 {
 	if len(aged.Log) == 0 {
 		return 0
 	}
@@ -52,10 +50,10 @@ func (l Limit) resetLog(aged State, t int64) int64 {
 // addLog appends an entry, or adds to the newest one if that has the same time or
 // the log is full. Only charges that were not asked for find a full log; moving
 // the newest entry to their time makes it count for longer, never for less.
-func (l Limit) addLog(aged State, t, cost int64) State {
+func (l *Limit) addLog(aged *State, t, cost int64) {
 	cost = min(cost, MaxDebit-aged.Used)
 	if cost == 0 {
-		return aged
+		return
 	}
 	entry := LogEntry{At: t, Cost: cost}
 	entries := aged.Log
@@ -63,23 +61,20 @@ func (l Limit) addLog(aged State, t, cost int64) State {
 		entry.Cost += entries[n-1].Cost
 		entries = entries[: n-1 : n-1] // append then copies, and the given state keeps its entry
 	}
-	return State{Used: aged.Used + cost, Log: append(entries, entry)}
+	aged.Used += cost
+	aged.Log = append(entries, entry)
 }
 
 // refundLog gives back to the entry of that time.
-func (l Limit) refundLog(s State, now, taken, cost int64) State {
-	for i, entry := range s.Log {
-		if entry.At != taken {
-			continue
-		}
-		cost = min(cost, entry.Cost)
-		entries := append([]LogEntry(nil), s.Log[:i]...)
-		if entry.Cost > cost {
-			entries = append(entries, LogEntry{At: entry.At, Cost: entry.Cost - cost})
-		}
-		s = State{Used: s.Used - cost, Log: append(entries, s.Log[i+1:]...)}
-		break
+func (l *Limit) refundLog(s *State, taken, cost int64) {
+	i := slices.IndexFunc(s.Log, func(e LogEntry) bool { return e.At == taken })
+	if i < 0 {
+		return
 	}
-	aged, _ := l.age(s, now)
-	return aged
+	cost = min(cost, s.Log[i].Cost)
+	s.Used -= cost
+	s.Log = slices.Clone(s.Log)
+	if s.Log[i].Cost -= cost; s.Log[i].Cost == 0 {
+		s.Log = slices.Delete(s.Log, i, i+1)
+	}
 }

@@ -1,6 +1,6 @@
 package algorithm
 
-// TokenBucket: a bucket of Burst tokens that is full at first, earns Requests
+// TokenBucket is a bucket of Burst tokens that is full at first, earns Requests
 // tokens per Window continuously, and pays the cost of each request.
 //
 // It is kept as debt: what is missing from a full bucket. A full bucket is then
@@ -17,51 +17,53 @@ package algorithm
 // Sources: J. Turner, "New Directions in Communications (or Which Way to the
 // Information Age?)", IEEE Communications Magazine 24(10), 1986; ITU-T I.371 for
 // the generic cell rate algorithm.
+const TokenBucket Algorithm = 0
 
 // ageBucket drains the debt up to t. A state dated after t has been overtaken by
 // a clock that was set back; it keeps its debt.
-func (l Limit) ageBucket(s State, t int64) State {
-	aged := State{At: t, Used: s.Used, Carry: s.Carry}
-	if t <= s.At || s.Used == 0 && s.Carry == 0 {
-		return aged
+func (l *Limit) ageBucket(s *State, t int64) {
+	d := t - s.At
+	s.At = t
+	if d <= 0 || s.Used == 0 && s.Carry == 0 {
+		return
 	}
-	whole, parts, enough := l.earned(t-s.At, s.Used)
-	if enough {
-		return State{At: t}
+	whole, parts, more := l.earned(d, s.Used)
+	if more {
+		s.Used, s.Carry = 0, 0
+		return
 	}
-	aged.Used -= whole
-	aged.Carry -= parts
-	if aged.Carry < 0 {
-		aged.Carry += l.Window
-		aged.Used--
+	s.Used -= whole
+	s.Carry -= parts
+	if s.Carry < 0 {
+		s.Carry += l.Window
+		s.Used--
 	}
-	if aged.Used < 0 {
-		return State{At: t}
+	if s.Used < 0 {
+		s.Used, s.Carry = 0, 0
 	}
-	return aged
 }
 
 // earned is what a bucket earns in the time d: whole tokens and 1/Window tokens.
-// If the full windows in d alone earn more than most, it says only that: so no
-// product here has more than 53 bits outside of MulDiv, and neither factor of
-// MulDiv is above the window.
-func (l Limit) earned(d, most int64) (whole, parts int64, more bool) {
+// If the full windows in d alone earn more than most, it says only that. So no
+// product has more than 53 bits outside of MulDiv, and MulDiv is never asked for
+// more than one window, which a script can do in doubles.
+func (l *Limit) earned(d, most int64) (whole, parts int64, more bool) {
 	if l.Requests <= 0 {
 		return 0, 0, false
 	}
-	windows := d / l.Window
-	if windows > most/l.Requests {
-		return 0, 0, true
+	var windows int64
+	if d >= l.Window {
+		if windows = d / l.Window; windows > most/l.Requests {
+			return 0, 0, true
+		}
+		d -= windows * l.Window
 	}
-	whole, parts = MulDiv(l.Requests, d-windows*l.Window, l.Window)
+	whole, parts = MulDiv(l.Requests, d, l.Window)
 	return windows*l.Requests + whole, parts, false
 }
 
 // roomBucket counts a started token as missing: it cannot be spent yet.
-func (l Limit) roomBucket(aged State) int64 {
-	if l.Requests <= 0 {
-		return 0
-	}
+func (l *Limit) roomBucket(aged *State) int64 {
 	room := l.Capacity() - aged.Used
 	if aged.Carry > 0 {
 		room--
@@ -69,17 +71,17 @@ func (l Limit) roomBucket(aged State) int64 {
 	return room
 }
 
-func (l Limit) waitBucket(aged State, cost int64) int64 {
+func (l *Limit) waitBucket(aged *State, cost int64) int64 {
 	return l.drains(aged.Used+cost-l.Capacity(), aged.Carry)
 }
 
-func (l Limit) resetBucket(aged State) int64 {
+func (l *Limit) resetBucket(aged *State) int64 {
 	return l.drains(aged.Used, aged.Carry)
 }
 
 // drains is the time in which a debt of whole + parts/Window tokens is gone:
 // ⌈(whole·Window + parts)/Requests⌉.
-func (l Limit) drains(whole, parts int64) int64 {
+func (l *Limit) drains(whole, parts int64) int64 {
 	if whole == 0 && parts == 0 {
 		return 0
 	}
@@ -90,12 +92,11 @@ func (l Limit) drains(whole, parts int64) int64 {
 	return min(q+(r+parts+l.Requests-1)/l.Requests, MaxWait)
 }
 
-func (l Limit) addBucket(aged State, cost int64) State {
+func (l *Limit) addBucket(aged *State, cost int64) {
 	aged.Used += min(cost, MaxDebit)
 	if aged.Used >= MaxDebit {
 		aged.Used, aged.Carry = MaxDebit, 0
 	}
-	return aged
 }
 
 // refundBucket gives back what of the cost has not drained since. The debt drains
@@ -103,11 +104,10 @@ func (l Limit) addBucket(aged State, cost int64) State {
 // one is the only answer that never gives too much. Giving back the whole cost,
 // held at no debt, admits more than the limit: the bucket would have been full
 // for part of that time, and a full bucket earns nothing.
-func (l Limit) refundBucket(s State, now, taken, cost int64) State {
-	aged, t := l.age(s, now)
+func (l *Limit) refundBucket(aged *State, t, taken, cost int64) {
 	whole, parts, more := l.earned(max(0, t-taken), cost)
 	if more || whole >= cost {
-		return settled(aged)
+		return
 	}
 	aged.Used -= cost - whole
 	aged.Carry += parts
@@ -116,7 +116,6 @@ func (l Limit) refundBucket(s State, now, taken, cost int64) State {
 		aged.Used++
 	}
 	if aged.Used < 0 {
-		return State{}
+		aged.Used, aged.Carry = 0, 0
 	}
-	return settled(aged)
 }

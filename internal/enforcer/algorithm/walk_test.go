@@ -338,6 +338,9 @@ func (w *walk) rebase() error {
 	before := w.limit.Look(w.state, w.now, 0)
 	next, far := w.limit.Rebase(w.state, w.now)
 	w.model.Rebase(w.now)
+	if want := w.dated()-w.now > w.limit.Window; far != want {
+		return fmt.Errorf("rebased is %t for a state dated %d", far, w.dated())
+	}
 	if far {
 		w.seen.Rebased++
 	} else if !equal(next, w.state) {
@@ -350,9 +353,55 @@ func (w *walk) rebase() error {
 	return nil
 }
 
-// checkState compares the counter as it is now, and its lifetime: without its key
-// it answers the same once the lifetime is over, and not 1 ms or more before.
+func (w *walk) dated() int64 {
+	switch w.limit.Algorithm {
+	case algorithm.TokenBucket:
+		return w.state.At
+	case algorithm.SlidingWindowLog:
+		if n := len(w.state.Log); n > 0 {
+			return w.state.Log[n-1].At
+		}
+		return 0
+	default:
+		return w.state.At * w.limit.Window
+	}
+}
+
+// checkForm: there is one way to write a state down, the same for every store.
+func (w *walk) checkForm() error {
+	s, sum := w.state, int64(0)
+	for i, entry := range s.Log {
+		if entry.Cost < 1 || i > 0 && entry.At <= s.Log[i-1].At {
+			return fmt.Errorf("log %v", s.Log)
+		}
+		sum += entry.Cost
+	}
+	carry := s.Carry == 0
+	switch w.limit.Algorithm {
+	case algorithm.TokenBucket:
+		carry = 0 <= s.Carry && s.Carry < w.limit.Window
+	case algorithm.SlidingWindowCounter:
+		carry = 0 <= s.Carry && s.Carry <= algorithm.MaxDebit
+	case algorithm.SlidingWindowLog:
+		if s.Used != sum || s.At != 0 {
+			return fmt.Errorf("%d used at %d of %d in the log", s.Used, s.At, sum)
+		}
+	}
+	if !carry || s.Used < 0 || s.Used > algorithm.MaxDebit {
+		return fmt.Errorf("the state is out of range")
+	}
+	if s.Used == 0 && s.Carry == 0 && s.At != 0 {
+		return fmt.Errorf("nothing weighs, and the state has a date")
+	}
+	return nil
+}
+
+// checkState compares the counter as it is now, and its lifetime, which is a
+// millisecond longer than until the reset, rounded up.
 func (w *walk) checkState() error {
+	if err := w.checkForm(); err != nil {
+		return err
+	}
 	look := w.limit.Look(w.state, w.now, 0)
 	if err := w.model.Check(w.now, 0, look); err != nil {
 		return err

@@ -13,6 +13,8 @@ const (
 	// sweep is how many slots a new counter looks at for one that can go, beginning where the last one stopped. Two
 	// would keep up with a steady flow of new counters; eight find the ones that are soonest full among them.
 	sweep = 8
+	// maxFree slots are kept to be used again: as many as the limits of a request, or so.
+	maxFree = 16
 	// logWeight is how many entries of a log count as one counter.
 	logWeight = 8
 )
@@ -46,6 +48,7 @@ type shard struct {
 	hand   int // where the sweep goes on
 	weight int
 	bound  int
+	free   []*slot // dropped, for those that are added next
 	// overflow holds, for each limit, what the identities share that found no room. Policies bound its size.
 	overflow map[name]*slot
 	crowded  uint64
@@ -73,7 +76,13 @@ func (s *shard) add(c *enforcer.Counter, now int64) *slot {
 		s.crowded++
 		return s.shared(c)
 	}
-	added := &slot{name: nameOf(c), weight: 1, shard: s}
+	var added *slot
+	if n := len(s.free); n > 0 {
+		added, s.free = s.free[n-1], s.free[:n-1]
+	} else {
+		added = new(slot)
+	}
+	*added = slot{name: nameOf(c), weight: 1, shard: s}
 	s.index[added.name] = len(s.slots)
 	s.slots = append(s.slots, added)
 	s.weight++
@@ -136,6 +145,10 @@ func (s *shard) drop(i int) {
 	s.slots = s.slots[:last]
 	delete(s.index, dropped.name)
 	s.weight -= dropped.weight
+	if len(s.free) < maxFree {
+		*dropped = slot{} // a log is let go at once
+		s.free = append(s.free, dropped)
+	}
 }
 
 // settle readies a slot for a counter whose numbers may have changed since.

@@ -1,0 +1,13 @@
+package enforcer
+
+import "github.com/weir-dev/weir/internal/policy"
+
+// IdentityOf returns the identity by which the first rule in force counts a request.
+func IdentityOf(e *Enforcer, r Request) Identity {
+	s := e.snapshot.Load()
+	match := policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
+	walk := s.matcher.Walk(&match)
+	walk.Next()
+	id, _, _ := s.rules[0].key.identify(&subject{request: &r, walk: &walk}, nil)
+	return id
+}

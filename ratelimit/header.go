@@ -1,0 +1,102 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// setHeader writes Retry-After, and the fields of draft-ietf-httpapi-ratelimit-headers-11, which are lists of RFC 9651:
+//
+//	RateLimit-Policy: "checkout/exports";q=5;w=60
+//	RateLimit: "checkout/exports";r=0;t=40
+func (d *Decision) setHeader(h http.Header) {
+	if d.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(seconds(d.RetryAfter), 10))
+	}
+	if d.Window == 0 {
+		return
+	}
+	b := make([]byte, 0, 128)
+	b = d.appendName(b)
+	name := len(b)
+
+	b = append(b, ";q="...)
+	b = strconv.AppendInt(b, d.Limit, 10)
+	if d.Window%time.Second == 0 { // w is a whole number of seconds, or nothing
+		b = append(b, ";w="...)
+		b = strconv.AppendInt(b, int64(d.Window/time.Second), 10)
+	}
+	h["Ratelimit-Policy"] = []string{string(b)}
+
+	b = append(b[:name], ";r="...)
+	b = strconv.AppendInt(b, d.Remaining, 10)
+	reset := d.ResetAfter
+	if !d.Allowed {
+		reset = d.RetryAfter
+	}
+	if reset > 0 {
+		b = append(b, ";t="...)
+		b = strconv.AppendInt(b, seconds(reset), 10)
+	}
+	h["Ratelimit"] = []string{string(b)}
+}
+
+// appendName appends the name of what limits, as a string of RFC 9651.
+func (d *Decision) appendName(b []byte) []byte {
+	b = append(b, '"')
+	for _, name := range [...]string{d.Policy, "/", d.Rule} {
+		for i := range len(name) {
+			switch c := name[i]; {
+			case c == '"' || c == '\\':
+				b = append(b, '\\', c)
+			case c < ' ' || c > '~': // no name of Kubernetes has one
+				b = append(b, '?')
+			default:
+				b = append(b, c)
+			}
+		}
+	}
+	return append(b, '"')
+}
+
+// seconds rounds up: a client that comes back after so many is not too early.
+func seconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
+}
+
+// problem is a document of RFC 9457.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+// writeProblem answers a request that was denied.
+func (d *Decision) writeProblem(w http.ResponseWriter) {
+	p := problem{Status: d.Status}
+	switch d.Status {
+	case http.StatusTooManyRequests:
+		p.Type = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+		p.Title = "Request cannot be satisfied as assigned quota has been exceeded"
+		p.Violated = []string{d.Policy + "/" + d.Rule}
+	case http.StatusServiceUnavailable:
+		p.Type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+		p.Title = "Request cannot be satisfied due to temporary server capacity constraints"
+	default:
+		p.Type = "about:blank"
+		p.Title = "Request lacks what its rate limit is counted by"
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = []byte("{}") // strings and numbers always encode
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(d.Status)
+	_, _ = w.Write(body) // a client that is gone does not read it
+}

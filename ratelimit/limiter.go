@@ -1,0 +1,127 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/memstore"
+	"github.com/weir-dev/weir/internal/redisstore"
+)
+
+// Limiter decides whether requests are within their limits. All of its methods are safe for concurrent use.
+//
+// New starts no goroutine, except that go-redis begins to connect. Run polls and listens until its context ends. A
+// decision that asks the store may start goroutines of its own, which end with the store's answer, at the latest one
+// second after StoreTimeout.
+type Limiter struct {
+	options  Options
+	enforcer *enforcer.Enforcer
+	metrics  *metrics // nil without a Registerer
+}
+
+// New returns a limiter. It knows no policies until Run has read them.
+func New(o Options) (*Limiter, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("ratelimit: %w", err)
+	}
+	workload, err := o.workload()
+	if err != nil {
+		return nil, fmt.Errorf("ratelimit: %w", err)
+	}
+	if o.Pod == "" {
+		if o.Pod, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("ratelimit: no Pod, and no host name either: %w", err)
+		}
+	}
+	var client redis.UniversalClient
+	if o.Redis != nil {
+		if err := redisstore.ValidateTable(o.Table); o.Table != "" && err != nil {
+			return nil, fmt.Errorf("ratelimit: %w", err)
+		}
+		client = redisstore.NewClient(o.Redis)
+	}
+
+	internal := enforcer.Options{
+		Local:               memstore.New(memstore.Options{MaxKeys: o.MaxKeys}),
+		TrustedProxies:      o.TrustedProxies,
+		StoreTimeout:        o.StoreTimeout,
+		StartTimeout:        o.StartTimeout,
+		PollInterval:        o.PollInterval,
+		ClosedWithoutPolicy: o.WhenNoPolicy == Closed,
+		Pod:                 o.Pod,
+		Library:             version(),
+		Logger:              o.Logger,
+	}
+	if o.Policies != nil {
+		internal.Table = sourceTable{o.Policies, workload}
+	} else {
+		internal.Table = redisstore.NewMember(client, o.Table, workload)
+	}
+	if o.Counters == nil {
+		internal.Store = redisstore.NewStore(redisstore.StoreOptions{
+			Client: client, Table: o.Table, Namespace: workload.Namespace,
+		})
+	} else if internal.Store, err = o.Counters.OpenStore(o); err != nil {
+		return nil, fmt.Errorf("opening the counters: %w", err)
+	}
+	_, internal.InProcess = internal.Store.(*memstore.Store)
+
+	l := &Limiter{options: o, enforcer: enforcer.New(internal)}
+	if o.Registerer != nil {
+		if l.metrics, err = newMetrics(o.Registerer, l.enforcer); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// Run keeps the policies current and reports to the controller that they are enforced, until ctx ends; then it returns
+// nil. Decide works before, during and after it: after it, by what was read last, so that a server that drains is still
+// limited. Run must not be called twice.
+func (l *Limiter) Run(ctx context.Context) error { return l.enforcer.Run(ctx) }
+
+// WaitReady returns nil once policies are in force, or it is known that there are none for this workload. It returns an
+// error when that is not so StartTimeout after Run began, or when ctx ends. The limiter works all the same: until it
+// has read policies it does what WhenNoPolicy says.
+func (l *Limiter) WaitReady(ctx context.Context) error { return l.enforcer.WaitReady(ctx) }
+
+// Decide decides about a request and charges it if it is admitted. It returns within StoreTimeout, and 3 ms more if the
+// process got no processor in time. When ctx ends before, the request is denied with the source Canceled.
+func (l *Limiter) Decide(ctx context.Context, r Request) Decision {
+	if l.metrics == nil {
+		return Decision(l.enforcer.Decide(ctx, enforcer.Request(r)))
+	}
+	start := time.Now()
+	d := Decision(l.enforcer.Decide(ctx, enforcer.Request(r)))
+	l.metrics.observe(d, time.Since(start))
+	return d
+}
+
+// Peek tells what Decide would say of a request at this moment, and charges nothing.
+func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
+	return Decision(l.enforcer.Peek(ctx, enforcer.Request(r)))
+}
+
+// version is that of this module as the application was built with it.
+func version() string {
+	const module = "github.com/weir-dev/weir"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if info.Main.Path == module {
+		return info.Main.Version
+	}
+	for _, d := range info.Deps {
+		if d.Path == module {
+			return d.Version
+		}
+	}
+	return "unknown"
+}

@@ -1,0 +1,131 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+)
+
+// metrics reads the enforcer's own counts when it is asked, so that a decision pays for one atomic addition.
+type metrics struct {
+	enforcer *enforcer.Enforcer
+	seconds  *prometheus.HistogramVec
+	sources  map[string]prometheus.Observer
+}
+
+var (
+	decisionsDesc = describe("decisions_total",
+		"Decisions by the rule that made them; both labels are empty when none did. Source Shadow is what rules in shadow mode would have done.",
+		"policy", "rule", "result", "source")
+	keyMissingDesc = describe("key_missing_total", "Requests that lacked a part of a rule's key.", "policy", "rule")
+	failuresDesc   = describe("store_failures_total", "Failed requests to the store, each for any number of decisions.", "reason")
+	lateDesc       = describe("late_replies_total",
+		"Answers of the store that came after the caller had been answered without it, or was gone.", "outcome")
+	breakerDesc      = describe("breaker_open", "1 while the store is not asked because it does not answer.")
+	breakerTripsDesc = describe("breaker_trips_total", "Times that the breaker opened.")
+	rowProblemsDesc  = describe("row_problems_total",
+		"Reads of the policy table that brought no row which could be taken. The last good one stays in force.", "reason")
+	failedPollsDesc = describe("table_failures_total", "Failed reads of the policy table.")
+	tableAgeDesc    = describe("table_age_seconds", "Time since the policy table was last read; since the start if it never was.")
+	tableOwnedDesc  = describe("table_owned", "0 if the policy table was read and no controller ever wrote to it.")
+	rulesDesc       = describe("rules", "Rules in force.")
+	skippedDesc     = describe("rules_skipped", "Rules that are not enforced because they need a newer library.")
+	inForceDesc     = describe("row_in_force", "1 once policies were read.")
+	replicasDesc    = describe("replicas", "Replicas that local shares are counted for.")
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_"+name, help, labels, nil)
+}
+
+func newMetrics(r prometheus.Registerer, e *enforcer.Enforcer) (*metrics, error) {
+	m := &metrics{
+		enforcer: e,
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "weir_decision_seconds",
+			Help: "Time that decisions took.",
+			// From a decision in memory to one that waited for a store that did not answer.
+			Buckets: []float64{1e-6, 1e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 1.5e-2, 2.5e-2, 0.1, 1},
+		}, []string{"source"}),
+		sources: make(map[string]prometheus.Observer),
+	}
+	for _, source := range []string{
+		SourceStore, SourceDenyCache, SourceLocalShare, SourceFailOpen, SourceFailClosed, SourceExempt, SourceNoRule,
+		SourceKeyMissing, SourceCanceled,
+	} {
+		m.sources[source] = m.seconds.WithLabelValues(source)
+	}
+	if err := r.Register(m.seconds); err != nil {
+		return nil, err
+	}
+	if err := r.Register(m); err != nil {
+		r.Unregister(m.seconds)
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *metrics) observe(d Decision, took time.Duration) {
+	if o, ok := m.sources[d.Source]; ok {
+		o.Observe(took.Seconds())
+	}
+}
+
+// Describe sends all descriptions.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
+		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
+	} {
+		ch <- d
+	}
+}
+
+// Collect sends all values. Every label that can occur is there from the start, at 0.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	f := m.enforcer.Figures()
+	count := func(d *prometheus.Desc, n uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	for _, r := range f.Rules {
+		for _, o := range enforcer.Outcomes() {
+			result, source := o.Names()
+			count(decisionsDesc, r.Decisions[o], r.Policy, r.Rule, result, source)
+		}
+		count(keyMissingDesc, r.KeyMissing, r.Policy, r.Rule)
+	}
+	for _, g := range enforcer.Generals() {
+		result, source := g.Names()
+		count(decisionsDesc, f.General[g], "", "", result, source)
+	}
+	for reason, n := range f.Failures {
+		count(failuresDesc, n, string(reason))
+	}
+	for _, l := range enforcer.Lates() {
+		count(lateDesc, f.Late[l], l.String())
+	}
+	for _, p := range enforcer.RowProblems() {
+		count(rowProblemsDesc, f.Problems[p], p.String())
+	}
+	count(failedPollsDesc, f.FailedPolls)
+	count(breakerTripsDesc, f.BreakerTrips)
+	gauge(breakerDesc, number(f.BreakerOpen))
+	gauge(tableAgeDesc, f.TableAge)
+	gauge(tableOwnedDesc, number(f.Owned))
+	gauge(rulesDesc, float64(len(f.Rules)))
+	gauge(skippedDesc, float64(f.Skipped))
+	gauge(inForceDesc, number(!f.Revision.IsZero()))
+	gauge(replicasDesc, float64(f.Replicas))
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
