@@ -129,6 +129,15 @@ func (s *slot) fitsShare(c *enforcer.Counter, share *enforcer.Share, now int64) 
 	return limit.Look(s.state, now, 0).Remaining / max(c.Cost, 1)
 }
 
+// clip keeps what the share of a bucket owes within what the whole of it owes. A share drains more slowly than the whole:
+// a replica that has more than its part of the traffic for long would owe ever more, and be mute for as long when the
+// store goes.
+func (s *slot) clip(owed int64) {
+	if s.limit.Algorithm == algorithm.TokenBucket && s.state.Used > max(0, owed) {
+		s.state.Used, s.state.Carry = max(0, owed), 0
+	}
+}
+
 // Release gives back what was held.
 func (s *Store) Release(now int64, e *enforcer.Entry, a *enforcer.Answer) {
 	locked := s.lock(e.Counters)
@@ -155,6 +164,7 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 	if n.Share != nil && (slot.limit.Window > 0 || n.Share.Requests > 0 || n.Share.Limit.Algorithm != algorithm.TokenBucket) {
 		slot.settleShare(n.Share, now)
 		slot.charge(now, n.Admitted)
+		slot.clip(c.Limit.Capacity() - n.Result.Remaining)
 		if over := slot.limit.Look(slot.state, now, 0).Remaining - n.Part; over > 0 {
 			slot.charge(now, over)
 		}
