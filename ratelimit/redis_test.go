@@ -288,3 +288,22 @@ func TestTheWholeLanguageThroughRedis(t *testing.T) {
 		}
 	}
 }
+
+// A new count reaches the replicas by the channel, long before they poll.
+func TestNewCountsReachReplicasAtOnce(t *testing.T) {
+	server := env.Redis(t, env.RedisOptions{})
+	control := newController(t, server.Addr)
+	control.publish(policy.Spec{Rules: []policy.Rule{{Name: "all", Limits: []policy.Limit{{Requests: requests(5), Window: "1h"}}}}})
+	r := newRegistry()
+	newLimiter(t, server.Addr, func(o *ratelimit.Options) { o.Registerer, o.PollInterval = r, time.Hour })
+	for _, n := range []int{3, 5, 2} {
+		start := time.Now()
+		control.count(n)
+		eventually(t, "the replica knows the new count", func() bool { return r.value(t, "weir_replicas", nil) == float64(n) })
+		took := time.Since(start)
+		t.Logf("%d replicas known after %v", n, took.Round(time.Millisecond))
+		if took > 10*2*time.Second {
+			t.Errorf("%d replicas known after %v, want 2 s", n, took)
+		}
+	}
+}

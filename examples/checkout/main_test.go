@@ -64,7 +64,7 @@ func TestCheckout(t *testing.T) {
 	}
 	base := "http://" + strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
 
-	send := func(method, path string) *http.Response {
+	send := func(method, path string) (int, http.Header, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, base+path, nil)
 		if err != nil {
@@ -75,35 +75,31 @@ func TestCheckout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = response.Body.Close() })
-		return response
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, response.Header, string(body)
 	}
 	statuses := make(map[int]int)
 	for range 8 {
-		response := send(http.MethodPost, "/exports")
-		statuses[response.StatusCode]++
-		if response.Header.Get("X-Weir-Rule") != "checkout/exports" || response.Header.Get("X-Weir-Decision-Us") == "" {
-			t.Errorf("header %v", response.Header)
+		status, header, _ := send(http.MethodPost, "/exports")
+		statuses[status]++
+		if header.Get("X-Weir-Rule") != "checkout/exports" || header.Get("X-Weir-Decision-Us") == "" {
+			t.Errorf("header %v", header)
 		}
 	}
 	if statuses[http.StatusAccepted] != 5 || statuses[http.StatusTooManyRequests] != 3 {
 		t.Errorf("statuses %v, want 5 accepted and 3 over the limit", statuses)
 	}
 	for path, want := range map[string]string{"/healthz": "ok\n", "/": "checkout\n", "/users/7": "user 7\n"} {
-		response := send(http.MethodGet, path)
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(body) != want || response.Header.Get("X-Weir-Source") != "NoRule" {
-			t.Errorf("GET %s: %q by %s, want %q by NoRule", path, body, response.Header.Get("X-Weir-Source"), want)
+		if _, header, body := send(http.MethodGet, path); body != want || header.Get("X-Weir-Source") != "NoRule" {
+			t.Errorf("GET %s: %q by %s, want %q by NoRule", path, body, header.Get("X-Weir-Source"), want)
 		}
 	}
-	metrics, err := io.ReadAll(send(http.MethodGet, "/metrics").Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `weir_decisions_total{policy="checkout",result="denied",rule="exports",source="Store"} 3`; !strings.Contains(string(metrics), want) {
+	_, _, metrics := send(http.MethodGet, "/metrics")
+	if want := `weir_decisions_total{policy="checkout",result="denied",rule="exports",source="Store"} 3`; !strings.Contains(metrics, want) {
 		t.Errorf("metrics lack %s:\n%s", want, metrics)
 	}
 

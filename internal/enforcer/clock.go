@@ -14,9 +14,9 @@ type clock struct {
 	ahead atomic.Int64
 }
 
-func newClock(now func() time.Time, r Runtime) *clock {
+func newClock(r Runtime) *clock {
 	c := &clock{runtime: r, start: r.Elapsed()}
-	c.ahead.Store(now().UnixMicro()) // until the store says its own: Unix time
+	c.ahead.Store(r.Now().UnixMicro()) // until the store says its own: Unix time
 	return c
 }
 

@@ -33,6 +33,7 @@ type decision struct {
 	share   want // what the local share is asked
 	entries [1]Entry
 	answers [1]Answer
+	group   group    // of that one entry, if the caller asked alone
 	verdict Decision // fallBack's
 }
 
@@ -45,7 +46,7 @@ func (d *decision) release() {
 	d.share.reset()
 	clear(d.shadows)
 	d.shadows = d.shadows[:0]
-	d.entries[0], d.verdict = Entry{}, Decision{}
+	d.entries[0], d.group, d.verdict = Entry{}, group{}, Decision{}
 }
 
 func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool) Decision {

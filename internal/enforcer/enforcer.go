@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,7 @@ type Options struct {
 	Pod     string
 	Library string
 	Logger  *slog.Logger
-	// Now is the wall clock and Runtime this process, unless tests and scenarios bring their own.
-	Now     func() time.Time
+	// Runtime is this process, unless a scenario brings its own.
 	Runtime Runtime
 }
 
@@ -95,8 +95,8 @@ func New(o Options) *Enforcer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Runtime == nil {
+		o.Runtime = newProcess()
 	}
 	if o.Runtime == nil {
 		o.Runtime = newProcess()
@@ -106,7 +106,7 @@ func New(o Options) *Enforcer {
 		options: o,
 		member:  o.Pod + "/" + nonce(),
 		log:     o.Logger,
-		clock:   newClock(o.Now, o.Runtime),
+		clock:   newClock(o.Runtime),
 		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
 		tallies: new(tallies),
@@ -123,6 +123,9 @@ func New(o Options) *Enforcer {
 		counts:  e.counts,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
+	}
+	if store, ok := o.Store.(Prompt); ok {
+		e.batcher.prompt = store.Prompt()
 	}
 	return e
 }
@@ -205,10 +208,10 @@ func (e *Enforcer) probe() {
 	}
 }
 
-// Probe asks the store now whether it is back, if decisions are made without it, and also while another probe is under
-// way. Polls and decisions do so by themselves, from time to time.
+// Probe asks the store now whether it is back, if decisions are made without it. Run and decisions do so by themselves,
+// from time to time.
 func (e *Enforcer) Probe() {
-	if e.breaker.open.Load() {
+	if e.breaker.claimProbe(math.MaxInt64) {
 		e.sendProbe()
 	}
 }

@@ -1,6 +1,20 @@
 package enforcer
 
-import "github.com/weir-dev/weir/internal/policy"
+import (
+	"time"
+
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+// Skewed is a process whose wall clock is ahead.
+func Skewed(ahead time.Duration) Runtime { return skewed{newProcess(), ahead} }
+
+type skewed struct {
+	*process
+	ahead time.Duration
+}
+
+func (s skewed) Now() time.Time { return time.Now().Add(s.ahead) }
 
 // IdentityOf returns the identity by which the first rule in force counts a request.
 func IdentityOf(e *Enforcer, r Request) Identity {

@@ -250,8 +250,7 @@ func TestPeekOfALocalShare(t *testing.T) {
 func TestLocalWindowsRunOnTheStoresTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const skew = 17 * time.Second // the process is ahead of the store
-		now := func() time.Time { return time.Now().Add(skew) }
-		h := newHarness(t, func(o *enforcer.Options) { o.Now = now })
+		h := newHarness(t, func(o *enforcer.Options) { o.Runtime = enforcer.Skewed(skew) })
 		h.apply(policyOf("p", byKey("r", fixed(1, "1m"))))
 		h.send(1, as("bob")) // the store tells its time
 		h.store.set(func(s *store) { s.err = errRefused })

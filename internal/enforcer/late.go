@@ -4,7 +4,6 @@ package enforcer
 // who was admitted locally meanwhile keeps a grant that is left; what was granted for others is given back.
 func (b *batcher) finish(g *batch, now int64, err error) {
 	g.mu.Lock()
-	g.done = true
 	var refunds []Refund
 	for i := range g.groups {
 		group, a := &g.groups[i], &g.answers[i]
@@ -25,6 +24,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			refunds = appendRefunds(refunds, &g.entries[i], a, used, now)
 		}
 	}
+	g.end()
 	g.mu.Unlock()
 	if len(refunds) > 0 {
 		b.refund(refunds)
@@ -33,7 +33,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 
 // waiting counts the callers who still wait.
 func (g *group) waiting() (n int64) {
-	for _, c := range g.callers {
+	for c := g.first; c != nil; c = c.next {
 		if c.state == waiting {
 			n++
 		}
@@ -44,7 +44,7 @@ func (g *group) waiting() (n int64) {
 // grant hands out what the store granted, and returns how much of it was of use.
 func (b *batcher) grant(group *group, a *Answer) (used int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
-	for _, c := range group.callers {
+	for c := group.first; c != nil; c = c.next {
 		if c.state != waiting {
 			gone = append(gone, c)
 			continue
@@ -54,7 +54,7 @@ func (b *batcher) grant(group *group, a *Answer) (used int64) {
 			c.place = used
 			used++
 		}
-		c.answer()
+		c.state = answered
 	}
 	if group.peek {
 		return used
@@ -83,20 +83,14 @@ func (b *batcher) grant(group *group, a *Answer) (used int64) {
 }
 
 func (b *batcher) fail(group *group, err error) {
-	for _, c := range group.callers {
+	for c := group.first; c != nil; c = c.next {
 		if c.state == left {
 			b.counts.late[LateLost].Add(1)
 			continue
 		}
 		c.err = err
-		c.answer()
+		c.state = answered
 	}
-}
-
-// answer lets the caller go on. From here on it belongs to its own goroutine.
-func (c *caller) answer() {
-	c.state = answered
-	c.ready <- struct{}{}
 }
 
 // appendRefunds gives back what the callers from place used on were charged: each enforced counter, and those shadow

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -10,6 +11,8 @@ import (
 // Runtime is what an Enforcer takes from the process that it runs in: time, chance, and goroutines that wait. Scenarios
 // have one on which a day passes in a moment and every run is the same.
 type Runtime interface {
+	// Now is the wall clock, which may be wrong and may jump.
+	Now() time.Time
 	// Elapsed is the time since some moment, by a clock that never goes back.
 	Elapsed() time.Duration
 	// Int64N draws from 0 to n-1.
@@ -20,9 +23,13 @@ type Runtime interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 	// WithTimeout returns a context that ends after d.
 	WithTimeout(d time.Duration) (context.Context, context.CancelFunc)
-	// Wait returns what came first: a value of ready, which it takes, the end of done, or the end of d.
+	// Wait returns what came first: a value of ready, which it takes, the end of done, or the end of d, which may be
+	// forever.
 	Wait(ready, done <-chan struct{}, d time.Duration) Woken
 }
+
+// forever is longer than anybody waits.
+const forever = time.Duration(math.MaxInt64)
 
 // Woken is why a wait ended.
 type Woken uint8
@@ -51,6 +58,7 @@ func newProcess() *process {
 	return p
 }
 
+func (p *process) Now() time.Time         { return time.Now() }
 func (p *process) Elapsed() time.Duration { return time.Since(p.start) }
 func (p *process) Int64N(n int64) int64   { return rand.Int64N(n) }
 func (p *process) Go(f func())            { go f() }
@@ -64,6 +72,18 @@ func (p *process) WithTimeout(d time.Duration) (context.Context, context.CancelF
 }
 
 func (p *process) Wait(ready, done <-chan struct{}, d time.Duration) Woken {
+	if d == forever {
+		if done == nil {
+			<-ready
+			return WokenReady
+		}
+		select {
+		case <-ready:
+			return WokenReady
+		case <-done:
+			return WokenDone
+		}
+	}
 	t := p.timers.Get().(*time.Timer)
 	t.Reset(d)
 	woken := WokenLate

@@ -107,6 +107,23 @@ func TestTheOwnersRecordKeepsItsTermAndItsHighestEpoch(t *testing.T) {
 	mustClaim(t, table, "100", "blue")
 }
 
+func TestALaterTermIsHigherWhateverTheClockSays(t *testing.T) {
+	w := newWorld(t, env.RedisOptions{})
+	ctx := t.Context()
+	green := NewTable(w.controller, testTable, "green")
+	record := `{"installation":"blue","epoch":"100","term":"1899999999000000","seen":"1"}`
+	if err := w.admin.Set(ctx, green.keys.owner(), record, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustClaim(t, green, "1", "green")
+	if term := green.term.Load(); term <= 1899999999000000 {
+		t.Errorf("term %d is not above the former one", term)
+	}
+	w.admin.HSet(ctx, green.keys.fence(checkout), "owner", "blue", "term", green.term.Load(), "epoch", "1")
+	mustPublish(t, green, rowOf("green", "100", 1, nil), policy.RefusedOwner)
+	mustCount(t, green, "100", policy.RefusedOwner)
+}
+
 // A leader that was paused wakes up and writes what it had in its hands.
 func TestB57APausedLeaderWritesNothing(t *testing.T) {
 	w := newWorld(t, env.RedisOptions{})

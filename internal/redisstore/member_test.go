@@ -57,7 +57,11 @@ func TestRanksAreStableAndVersionsGrow(t *testing.T) {
 		t.Errorf("reports of %v are left", left)
 	}
 
-	// The version outlives its loss.
+	// The version outlives its loss, alone or with everything.
+	w.admin.Del(ctx, m.keys.membership(checkout))
+	if got := heartbeat(t, m, "pod-a"); got.Version <= alone.Version {
+		t.Errorf("after the version was lost: %+v", got)
+	}
 	w.admin.FlushAll(ctx)
 	if got := heartbeat(t, m, "pod-a"); got.Version <= alone.Version || got.Count != 1 {
 		t.Errorf("after everything was lost: %+v", got)

@@ -231,8 +231,8 @@ type runtime struct {
 
 var _ enforcer.Runtime = (*runtime)(nil)
 
-// now is the wall clock.
-func (r *runtime) now() time.Time { return time.UnixMicro(r.world.now + r.offset).UTC() }
+// Now is the wall clock.
+func (r *runtime) Now() time.Time { return time.UnixMicro(r.world.now + r.offset).UTC() }
 
 func (r *runtime) Elapsed() time.Duration { return time.Duration(r.world.now) * time.Microsecond }
 func (r *runtime) Int64N(n int64) int64   { return r.world.random.Int64N(n) }

@@ -163,7 +163,6 @@ func (c *cluster) start(index int, offset int64) *pod {
 		ClosedWithoutPolicy: c.s.Options.WhenNoPolicy == Closed,
 		Pod:                 p.name,
 		Library:             "scenario",
-		Now:                 p.runtime.now,
 		Runtime:             p.runtime,
 	})
 	return p
