@@ -75,7 +75,7 @@ func New(o Options) (*Limiter, error) {
 	_, internal.InProcess = internal.Store.(*memstore.Store)
 	test, isTest := o.Counters.(testCounters)
 	if isTest {
-		internal.Now, internal.Runtime = test.Time()
+		internal.Runtime = test.Runtime()
 	}
 
 	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store}
@@ -92,7 +92,7 @@ func New(o Options) (*Limiter, error) {
 
 // testCounters are those of package ratelimittest: they have a time of their own, and know whom they serve.
 type testCounters interface {
-	Time() (now func() time.Time, runtime enforcer.Runtime)
+	Runtime() enforcer.Runtime
 	Serve(e *enforcer.Enforcer)
 }
 

@@ -82,7 +82,7 @@ func Open(o ratelimit.Options) (limiter *Limiter, shut func() error, err error) 
 }
 
 // Now is the limiter's time.
-func (l *Limiter) Now() time.Time { return l.world.now() }
+func (l *Limiter) Now() time.Time { return l.world.Now() }
 
 // Advance lets time pass: limits fill up again as they would. A negative duration panics.
 func (l *Limiter) Advance(d time.Duration) {
@@ -104,12 +104,15 @@ func (l *Limiter) StoreUp() {
 
 // world is the store and the clock of one limiter. As ratelimit.Counters it also is the limiter's time.
 type world struct {
-	enforcer.Runtime // the process's own, for what waits
-	store            *memstore.Store
-	enforcer         *enforcer.Enforcer
-	elapsed          atomic.Int64 // time.Duration since Start
-	down             atomic.Bool
+	runtime
+	store    *memstore.Store
+	enforcer *enforcer.Enforcer
+	elapsed  atomic.Int64 // time.Duration since Start
+	down     atomic.Bool
 }
+
+// runtime is the process's own, for what waits.
+type runtime = enforcer.Runtime
 
 var (
 	_ ratelimit.Counters = (*world)(nil)
@@ -118,21 +121,22 @@ var (
 )
 
 func newWorld() *world {
-	w := &world{Runtime: enforcer.Process()}
-	w.store = memstore.New(memstore.Options{Clock: func() int64 { return w.now().UnixMicro() }})
+	w := &world{runtime: enforcer.Process()}
+	w.store = memstore.New(memstore.Options{Clock: func() int64 { return w.Now().UnixMicro() }})
 	return w
 }
 
-func (w *world) now() time.Time { return Start.Add(w.Elapsed()) }
+// Now is the clock that the test moves.
+func (w *world) Now() time.Time { return Start.Add(w.Elapsed()) }
 
-// Elapsed is the clock that the test moves.
+// Elapsed is the same clock.
 func (w *world) Elapsed() time.Duration { return time.Duration(w.elapsed.Load()) }
 
 // OpenStore is called by ratelimit.New.
 func (w *world) OpenStore(ratelimit.Options) (enforcer.Store, error) { return w, nil }
 
-// Time is called by ratelimit.New.
-func (w *world) Time() (func() time.Time, enforcer.Runtime) { return w.now, w }
+// Runtime is called by ratelimit.New.
+func (w *world) Runtime() enforcer.Runtime { return w }
 
 // Serve is called by ratelimit.New.
 func (w *world) Serve(e *enforcer.Enforcer) { w.enforcer = e }
