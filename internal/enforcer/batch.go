@@ -37,9 +37,9 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
-	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
-	// that were admitted without it.
-	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged others who had
+	// been admitted without it at these times.
+	mirror func(g *group, e *Entry, a *Answer, admitted int64, late []int64)
 	opened func(cause string)
 	// settled hears how each batch ended, after its callers.
 	settled func(err error)
@@ -85,7 +85,8 @@ type caller struct {
 	batch    *batch
 	group    int
 	state    callerState
-	admitted bool  // locally, by one that left
+	admitted bool  // locally, by one that left, at the time at
+	at       int64 // on the store's clock
 	granted  bool  // by the store
 	place    int64 // among those granted
 	err      error
@@ -102,6 +103,11 @@ const (
 
 func newCaller() any { return &caller{ready: make(chan struct{}, 1)} }
 
+// fallback decides without the store. It says whether it admitted, and when on the store's clock.
+type fallback interface {
+	fallBack(cause string) (admitted bool, at int64)
+}
+
 // answer is what a caller got.
 type answer struct {
 	// results are the store's, when err is nil and local is false.
@@ -115,7 +121,7 @@ type answer struct {
 
 // take asks the store and returns within the timeout. When the store is late, fallBack answers instead; it runs once,
 // at the moment from which on the store's answer no longer counts for this caller, and says whether it admitted.
-func (b *batcher) take(ctx context.Context, w *want, fallBack interface{ fallBack(cause string) bool }) answer {
+func (b *batcher) take(ctx context.Context, w *want, fallBack fallback) answer {
 	c := b.callers.Get().(*caller)
 	c.state, c.admitted, c.granted, c.place, c.err = waiting, false, false, 0, nil
 	if !b.join(w, c) {
@@ -170,7 +176,7 @@ func (b *batcher) part(c *caller) answer {
 
 // leave gives up waiting, unless the answer has come. The caller stays in the batch, which may still be granted for
 // it, and is not pooled.
-func (c *caller) leave(fallBack interface{ fallBack(cause string) bool }, cause string) bool {
+func (c *caller) leave(fallBack fallback, cause string) bool {
 	c.batch.mu.Lock()
 	defer c.batch.mu.Unlock()
 	if c.state == answered {
@@ -178,7 +184,7 @@ func (c *caller) leave(fallBack interface{ fallBack(cause string) bool }, cause 
 	}
 	c.state = left
 	if fallBack != nil {
-		c.admitted = fallBack.fallBack(cause)
+		c.admitted, c.at = fallBack.fallBack(cause)
 	}
 	return true
 }

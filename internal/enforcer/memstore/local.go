@@ -16,8 +16,9 @@ type use struct {
 	whole algorithm.Limit
 	// used is all of it that still weighs.
 	used algorithm.State
-	// since is from when on it is counted, and judged the newest time at which the store judged this counter.
-	since, judged int64
+	// since is from when on it is counted, judged the newest time at which the store judged this counter, and latest
+	// that of a charge, with or without the store.
+	since, judged, latest int64
 	// round is the last one that was joined, and epoch the suspicion that was answered by it.
 	round, epoch int64
 	// lost says that the store has proven to have lost charges.
@@ -184,10 +185,11 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 
 // charge charges what was used at a time, which may be before the last one.
 func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
-	if at >= u.judged {
+	if at >= u.latest {
+		u.latest = at
 		return u.limit.Charge(state, at, cost)
 	}
-	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.judged)
+	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.latest)
 }
 
 // clip keeps what a replica used of a bucket within what is owed in all.
@@ -236,15 +238,22 @@ func (s *Store) follow(u *use, now, cost int64) {
 	}
 }
 
-// Granted takes back what the store has charged after all.
-func (s *Store) Granted(now int64, c *enforcer.Counter, n int64) {
+// Granted has the store's charge in the place of what was admitted without it.
+func (s *Store) Granted(now int64, c *enforcer.Counter, taken int64) {
 	shard := &s.shards[shardOf(c)]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if slot := shard.find(c); slot != nil && slot.use != nil && slot.use.tell != nil {
-		t := slot.use.tell
-		t.untold = slot.use.limit.Less(t.untold, now, n*c.Cost)
+	slot := shard.find(c)
+	if slot == nil || slot.use == nil || slot.use.tell == nil {
+		return
 	}
+	u := slot.use
+	latest := max(now, taken)
+	u.tell.untold = u.limit.Refund(u.tell.untold, latest, taken, c.Cost)
+	u.tell.fresh = u.limit.Refund(u.tell.fresh, latest, taken, c.Cost)
+	u.used = u.charge(u.limit.Refund(u.used, latest, taken, c.Cost), now, c.Cost)
+	s.follow(u, now, c.Cost)
+	slot.weigh()
 }
 
 // own returns the slot of a counter that n replicas share, with what this one used of it.
