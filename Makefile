@@ -22,6 +22,10 @@ test: deps build-cluster ## Every test, with the real servers it needs; installs
 	go test -race -timeout 30m ./...
 	go test -timeout 30m ./internal/sim
 
+.PHONY: soak
+soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
+	WEIR_STEPS=10000000 go test -timeout 60m -count=1 -v -run TestTakeAgainstModel ./internal/enforcer/algorithm
+
 .PHONY: verify
 verify: generate ## Regenerate everything, demand a clean tree, lint
 	@changed=`git status --porcelain` && if [ -n "$$changed" ]; then git --no-pager diff; echo "make verify: the tree is not clean after make generate:"; echo "$$changed"; exit 1; fi
@@ -30,9 +34,14 @@ verify: generate ## Regenerate everything, demand a clean tree, lint
 	$(MAKE) lint
 
 .PHONY: generate
-generate: ## Write the CRD, deep copies and RBAC rules that follow from the code
+generate: docs ## Write the CRD, its JSON Schema, deep copies and RBAC rules that follow from the code
 	$(TOOL) controller-gen object crd paths=./api/... output:crd:dir=config/crd
+	go run ./hack/schema
 	$(TOOL) controller-gen rbac:roleName=weir-controller paths=./controllers/... output:rbac:dir=config/rbac
+
+.PHONY: docs
+docs: ## Draw the pictures of the pages from the code
+	go run ./hack/docs docs/images
 
 .PHONY: lint
 lint: ## Format and lint (the linter itself is built by the first call, in about five minutes)
@@ -42,6 +51,10 @@ lint: ## Format and lint (the linter itself is built by the first call, in about
 .PHONY: demo
 demo: deps build-cluster ## Show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)
 	@$(DEV) demo
+
+.PHONY: deploy
+deploy: ## Install into the cluster of the current kubectl context: make deploy IMG=…
+	@IMG="$(IMG)" $(DEV) deploy
 
 .PHONY: cluster
 cluster: ## Start a local Kubernetes and print its KUBECONFIG

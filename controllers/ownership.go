@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -44,6 +45,9 @@ type tableView struct {
 	// outage is how long the table has been unreachable.
 	outage time.Duration
 }
+
+// hasTombstone says that the table tells enforcers that there are no limits.
+func (t tableView) hasTombstone() bool { return t.row != nil && len(t.row.Rules) == 0 }
 
 // ownership remembers who owns the table and whether it answers, so that passes need not ask each time. Its methods may
 // be called concurrently.
@@ -98,6 +102,9 @@ func (o *ownership) fail(err error) time.Duration {
 }
 
 func (o *ownership) failLocked(err error) time.Duration {
+	if errors.Is(err, context.Canceled) {
+		return 0 // this process ends
+	}
 	now := o.clock()
 	if o.down.IsZero() {
 		o.down = now

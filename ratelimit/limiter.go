@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -16,32 +17,34 @@ import (
 
 // Limiter decides whether requests are within their limits. All of its methods are safe for concurrent use.
 //
-// New starts no goroutine. Run polls and listens until its context ends. A decision that asks the store may start
-// goroutines of its own, which end with the store's answer, at the latest after a second or so.
+// New starts no goroutine, except that go-redis begins to connect. Run polls and listens until its context ends. A
+// decision that asks the store may start goroutines of its own, which end with the store's answer, at the latest one
+// second after StoreTimeout.
 type Limiter struct {
 	options  Options
 	enforcer *enforcer.Enforcer
+	store    enforcer.Store
 	metrics  *metrics // nil without a Registerer
 }
 
 // New returns a limiter. It knows no policies until Run has read them.
 func New(o Options) (*Limiter, error) {
 	if err := o.validate(); err != nil {
-		return nil, fmt.Errorf("ratelimit options: %w", err)
+		return nil, fmt.Errorf("ratelimit: %w", err)
 	}
 	workload, err := o.workload()
 	if err != nil {
-		return nil, fmt.Errorf("ratelimit options: %w", err)
+		return nil, fmt.Errorf("ratelimit: %w", err)
 	}
 	if o.Pod == "" {
 		if o.Pod, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("ratelimit options: no Pod, and no host name either: %w", err)
+			return nil, fmt.Errorf("ratelimit: no Pod, and no host name either: %w", err)
 		}
 	}
 	var client redis.UniversalClient
 	if o.Redis != nil {
 		if err := redisstore.ValidateTable(o.Table); o.Table != "" && err != nil {
-			return nil, fmt.Errorf("ratelimit options: %w", err)
+			return nil, fmt.Errorf("ratelimit: %w", err)
 		}
 		client = redisstore.NewClient(o.Redis)
 	}
@@ -71,7 +74,7 @@ func New(o Options) (*Limiter, error) {
 	}
 	_, internal.InProcess = internal.Store.(*memstore.Store)
 
-	l := &Limiter{options: o, enforcer: enforcer.New(internal)}
+	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store}
 	if o.Registerer != nil {
 		if l.metrics, err = newMetrics(o.Registerer, l.enforcer); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
@@ -83,7 +86,20 @@ func New(o Options) (*Limiter, error) {
 // Run keeps the policies current and reports to the controller that they are enforced, until ctx ends; then it returns
 // nil. Decide works before, during and after it: after it, by what was read last, so that a server that drains is still
 // limited. Run must not be called twice.
-func (l *Limiter) Run(ctx context.Context) error { return l.enforcer.Run(ctx) }
+func (l *Limiter) Run(ctx context.Context) error {
+	// A store may have work of its own: one that keeps counters in a table cleans it up.
+	background, ok := l.store.(interface{ Run(context.Context) error })
+	if !ok {
+		return l.enforcer.Run(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- background.Run(ctx) }()
+	err := l.enforcer.Run(ctx)
+	cancel()
+	return errors.Join(err, <-ended)
+}
 
 // WaitReady returns nil once policies are in force, or it is known that there are none for this workload. It returns an
 // error when that is not so StartTimeout after Run began, or when ctx ends. The limiter works all the same: until it

@@ -29,7 +29,9 @@ type Options struct {
 	Table string
 
 	// Redis is where the policies and the counters are. The limiter makes its own client of these options: retries are
-	// off whatever they say, because a command that was sent twice would be charged twice.
+	// off whatever they say, because a command that was sent twice would be charged twice. go-redis itself writes a line
+	// to stderr for each connection that fails; its logger is the whole process's, so only the application may change
+	// it, with redis.SetLogger.
 	Redis *redis.UniversalOptions
 
 	// Counters is where requests are counted. Default: in Redis. Memory counts in this process.
@@ -83,6 +85,7 @@ type Options struct {
 // WhenNoPolicy says what happens while no policies were ever read.
 type WhenNoPolicy string
 
+// The values of WhenNoPolicy.
 const (
 	Open   WhenNoPolicy = "Open"   // requests are admitted
 	Closed WhenNoPolicy = "Closed" // requests are denied with 503
@@ -137,7 +140,7 @@ func parsePrefixes(list string) ([]netip.Prefix, error) {
 // workload reads Namespace and Workload.
 func (o *Options) workload() (policy.Workload, error) {
 	if o.Namespace == "" || o.Workload == "" {
-		return policy.Workload{}, errors.New("Namespace and Workload must be set (WEIR_NAMESPACE, WEIR_WORKLOAD)")
+		return policy.Workload{}, errors.New("options Namespace and Workload must be set (WEIR_NAMESPACE, WEIR_WORKLOAD)")
 	}
 	w, err := policy.ParseWorkload(o.Namespace + "/" + o.Workload)
 	if err != nil {
@@ -163,7 +166,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("MaxKeys is %d, want 0 for the default or more", o.MaxKeys)
 	}
 	if o.Redis == nil && (o.Counters == nil || o.Policies == nil) {
-		return errors.New("Redis must be set, unless Counters and Policies both are")
+		return errors.New("option Redis must be set, unless Counters and Policies both are")
 	}
 	return nil
 }

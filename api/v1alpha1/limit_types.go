@@ -5,29 +5,37 @@ package v1alpha1
 // +kubebuilder:validation:XValidation:rule="!has(self.burst) || !has(self.algorithm) || self.algorithm == 'TokenBucket'",fieldPath=".burst",message="only with algorithm TokenBucket"
 // +kubebuilder:validation:XValidation:rule="!has(self.algorithm) || self.algorithm != 'SlidingWindowLog' || self.requests <= 10000",fieldPath=".requests",message="must be at most 10000 with algorithm SlidingWindowLog, which keeps one entry for each request"
 type Limit struct {
-	// requests is how many requests are admitted in a window; a request with a cost counts as many. 0 denies every
-	// request. At most 1000000000; with SlidingWindowLog at most 10000.
+	// requests is how many requests are admitted in a window; a request with a
+	// cost counts as many. 0 denies every request. At most 1000000000; with
+	// SlidingWindowLog at most 10000.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000
 	// +required
 	Requests *int64 `json:"requests,omitempty"`
 
-	// window is a length of time from 100ms to 744h (31 days), written with the units h, m, s and ms, for example
-	// 500ms, 90s, 1m or 1h30m. Fractions and days have no spelling: write 30m, not 0.5h, and 24h, not 1d.
+	// window is a length of time from 100ms to 744h (31 days), written with the
+	// units h, m, s and ms, for example 500ms, 90s, 1m or 1h30m. Fractions and
+	// days have no spelling: write 30m, not 0.5h, and 24h, not 1d.
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=28
 	// +kubebuilder:validation:XValidation:rule=`self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') && duration(self) >= duration('100ms') && duration(self) <= duration('744h')`,message="must be a duration from 100ms to 744h, written like 500ms, 90s or 1h30m"
 	// +required
 	Window string `json:"window,omitempty"`
 
-	// algorithm says how the requests are counted. TokenBucket: requests flow evenly, and after a pause up to burst of
-	// them are admitted at once. FixedWindow: windows start at whole multiples of their length; twice the number can
-	// pass around an edge. SlidingWindowCounter: the previous window counts by the part of it that the sliding window
-	// still covers. SlidingWindowLog: exact, with an entry for each request. Default: TokenBucket.
+	// algorithm says how the requests are counted.
+	//
+	// - TokenBucket (default): requests flow evenly, and after a pause up to burst
+	//   of them are admitted at once.
+	// - FixedWindow: windows start at whole multiples of their length. Twice the
+	//   number can pass around an edge.
+	// - SlidingWindowCounter: the previous window counts by the part that is still
+	//   covered.
+	// - SlidingWindowLog: exact, with an entry for each request.
 	// +optional
 	Algorithm Algorithm `json:"algorithm,omitempty"`
 
-	// burst is how many requests are admitted at once after a pause. TokenBucket only. Default: requests.
+	// burst is how many requests are admitted at once after a pause. TokenBucket
+	// only. Default: requests.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000000
 	// +optional
@@ -54,27 +62,30 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="has(self.limits) != (has(self.unlimited) && self.unlimited)",message="exactly one of limits and unlimited: true must be set"
 type Override struct {
-	// when says which requests the override is for. It reads an attribute, which the application sets: a client cannot
-	// choose its own tier.
+	// when says which requests the override is for. It reads an attribute, which
+	// the application sets: a client cannot choose its own tier.
 	// +required
 	When AttributeMatch `json:"when,omitzero"`
 
-	// limits replace the rule's limits. Each has the algorithm and window of a limit of the rule, and so its counter.
+	// limits replace the rule's limits. Each has the algorithm and window of a
+	// limit of the rule, and so its counter.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
+	// +kubebuilder:validation:XValidation:rule=`self.size() == 1 || self.all(a, self.exists_one(b, (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket') && (a.window == b.window || duration(a.window) == duration(b.window)))) || !self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
 	// +listType=atomic
 	// +optional
 	Limits []Limit `json:"limits,omitempty"`
 
-	// unlimited lifts the rule's limits: the request is neither charged nor denied by this rule.
+	// unlimited lifts the rule's limits: the request is neither charged nor denied
+	// by this rule.
 	// +optional
 	Unlimited bool `json:"unlimited,omitempty"` //nolint:kubeapilinter // nobools: it is one arm of a union, and has no third state
 }
 
 // AttributeMatch holds when the attribute has one of the values.
 type AttributeMatch struct {
-	// attribute is the name of a value that the application sets for the request, for example plan.
+	// attribute is the name of a value that the application sets for the request,
+	// for example plan.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
@@ -93,16 +104,17 @@ type AttributeMatch struct {
 
 // Cost reads the price of a request from an attribute, which the application sets: a client cannot choose its price.
 type Cost struct {
-	// attribute is the name of the value that holds the cost, a whole number from 1. A request without it, or with
-	// anything else in it, costs 1.
+	// attribute is the name of the value that holds the cost, a whole number from
+	// 1. A request without it, or with anything else in it, costs 1.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
 	// +required
 	Attribute string `json:"attribute,omitempty"`
 
-	// max is the highest cost that is charged: a higher value counts as this one. A cost above what a limit can ever
-	// hold is denied, and waiting does not help.
+	// max is the highest cost that is charged: a higher value counts as this one.
+	// A cost above what a limit can ever hold is denied, and waiting does not
+	// help.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	// +required
@@ -113,9 +125,13 @@ type Cost struct {
 //
 // +kubebuilder:validation:MinProperties=1
 type LocalShare struct {
-	// rounding says what happens to shares while replicas come and go, and where there are fewer requests than
-	// replicas. NeverZero: a replica always admits something; while replicas come and go the sum can pass the limit for
-	// a window. NeverExceed: the sum never passes the limit; a replica can be mute for a window. Default: NeverZero.
+	// rounding says what happens to shares while replicas come and go, and where
+	// there are fewer requests than replicas.
+	//
+	// - NeverZero (default): every replica admits something. While replicas come
+	//   and go the sum can pass the limit for a window.
+	// - NeverExceed: the sum never passes the limit. A replica can be mute for a
+	//   window.
 	// +optional
 	Rounding Rounding `json:"rounding,omitempty"`
 }

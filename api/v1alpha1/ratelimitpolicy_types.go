@@ -4,11 +4,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RateLimitPolicy limits the requests that one workload serves. The limits are enforced inside the workload's own pods
-// and mean the same number however many replicas run.
+// RateLimitPolicy limits the requests that one workload serves. The limits are
+// enforced inside the workload's own pods and mean the same number however many
+// replicas run.
 //
-// All policies of a workload add up: every rule of every accepted policy applies and the strictest answer wins, so that
-// another policy can only tighten. A workload can have up to 64 rules over all of its policies.
+// All policies of a workload add up: every rule of every accepted policy
+// applies and the strictest answer wins, so that another policy can only
+// tighten. A workload can have up to 64 rules over all of its policies.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -23,7 +25,7 @@ import (
 type RateLimitPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata is the standard object's metadata.
+	// metadata is the metadata that every object has.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -31,8 +33,8 @@ type RateLimitPolicy struct {
 	// +required
 	Spec RateLimitPolicySpec `json:"spec,omitzero"`
 
-	// status is what the controller and the pods report. Until the controller has seen the policy, its
-	// observedGeneration is -1.
+	// status is what the controller and the pods report. Until the controller has
+	// seen the policy, its observedGeneration is -1.
 	// +default={"observedGeneration": -1}
 	// +optional
 	Status RateLimitPolicyStatus `json:"status,omitzero"` //nolint:kubeapilinter // minlength: a status without fields is one that nobody wrote yet
@@ -51,38 +53,49 @@ type RateLimitPolicyList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.evaluation) || self.evaluation != 'FirstMatch' || self.rules.all(r, has(r.match) || r.name == self.rules[self.rules.size() - 1].name)",fieldPath=".rules",message="under FirstMatch only the last rule may be without match: rules behind it would never be reached"
 type RateLimitPolicySpec struct {
-	// targetRef names the workload whose pods enforce the policy. It is in the policy's own namespace. It need not exist
-	// yet.
+	// targetRef names the workload whose pods enforce the policy. It is in the
+	// policy's own namespace. It need not exist yet.
 	// +required
 	TargetRef TargetRef `json:"targetRef,omitzero"`
 
-	// evaluation says which of the rules that match a request apply to it. All: every one. FirstMatch: the first one in
-	// the order of the list that is enforced; rules in Shadow mode, and rules passed over because their key is missing,
-	// do not end the search. Default: All.
+	// evaluation says which of the rules that match a request apply to it.
+	//
+	// - All (default): every one.
+	// - FirstMatch: the first one, in the order of the list. Rules in Shadow mode,
+	//   and rules that are skipped because their key is missing, do not end the
+	//   search. Only the last rule may be without match.
 	// +optional
 	Evaluation Evaluation `json:"evaluation,omitempty"`
 
-	// mode says whether the rules deny. Enforce: requests over a limit are denied. Shadow: requests are counted and
-	// reported but never denied. Rules that set no mode of their own inherit it. Default: Enforce.
+	// mode says whether the rules deny. Rules that set no mode of their own
+	// inherit it.
+	//
+	// - Enforce (default): requests over a limit are denied.
+	// - Shadow: requests are counted and reported, and never denied.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// onStoreFailure says who answers while the shared store is slow or away. LocalShare: each replica admits its share
-	// of the limit, so that the sum stays the limit. FailOpen: all requests are admitted. FailClosed: all requests that
-	// the rule matches are denied with status 503. Rules that set no onStoreFailure of their own inherit it.
-	// Default: LocalShare.
+	// onStoreFailure says who answers while the shared store is slow or away.
+	// Rules that set no onStoreFailure of their own inherit it.
+	//
+	// - LocalShare (default): each replica admits its share of the limit, so that
+	//   the sum stays the limit.
+	// - FailOpen: every request is admitted.
+	// - FailClosed: every request that the rule matches is denied with status 503.
 	// +optional
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
 
-	// exempt lists requests that this policy never charges and never denies, such as probes. A request is exempt when
-	// one item of the list holds. Other policies of the workload still apply to it.
+	// exempt lists requests that this policy never charges and never denies, such
+	// as probes. A request is exempt when one item of the list holds. Other
+	// policies of the workload still apply to it.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
 	Exempt []Exemption `json:"exempt,omitempty"` //nolint:kubeapilinter // arrayofstruct: any one of an item's fields is enough, MinProperties demands one
 
-	// rules are the limits, each with the requests that it applies to and the identity that it counts by.
+	// rules are the limits, each with the requests that it applies to and the
+	// identity that it counts by.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
@@ -153,7 +166,8 @@ const (
 //
 // +kubebuilder:validation:MinProperties=1
 type Exemption struct {
-	// methods are HTTP methods in upper case; the item holds for any one of them. GET includes HEAD. Absent: all.
+	// methods are HTTP methods in upper case; the item holds for any one of them.
+	// GET includes HEAD. Absent: all.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -163,13 +177,13 @@ type Exemption struct {
 	// +optional
 	Methods []string `json:"methods,omitempty"`
 
-	// route is a path template, for example /healthz or /users/{id}. It has the form described for the route of a
-	// rule's match.
+	// route is a path template, for example /healthz or /users/{id}. It has the
+	// form described for the route of a rule's match.
 	// +optional
 	Route RouteTemplate `json:"route,omitempty"`
 
-	// pathPrefix compares whole segments of the request's path, for example /healthz. It has the form described for
-	// the pathPrefix of a rule's match.
+	// pathPrefix compares whole segments of the request's path, for example
+	// /healthz. It has the form described for the pathPrefix of a rule's match.
 	// +optional
 	PathPrefix PathPrefix `json:"pathPrefix,omitempty"`
 }

@@ -4,50 +4,56 @@ package v1alpha1
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.whenKeyMissing) || has(self.key)",fieldPath=".whenKeyMissing",message="needs a key: a rule without key counts the whole workload as one"
 // +kubebuilder:validation:XValidation:rule="!has(self.localShare) || !has(self.onStoreFailure) || self.onStoreFailure == 'LocalShare'",fieldPath=".localShare",message="only with onStoreFailure: LocalShare"
-// +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || self.limits.exists(b, duration(b.window) == duration(l.window) && (has(b.algorithm) ? b.algorithm : 'TokenBucket') == (has(l.algorithm) ? l.algorithm : 'TokenBucket'))))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
+// +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, self.limits.exists(b, (has(b.algorithm) ? b.algorithm : 'TokenBucket') == (has(l.algorithm) ? l.algorithm : 'TokenBucket') && (b.window == l.window || duration(b.window) == duration(l.window))) || !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
 type Rule struct {
-	// name identifies the rule within the policy, in metrics, logs and response headers. Counters belong to the name: a
-	// renamed rule starts afresh.
+	// name identifies the rule within the policy, in metrics, logs and response
+	// headers. Counters belong to the name: a renamed rule starts afresh.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	// +required
 	Name string `json:"name,omitempty"`
 
-	// match lists alternatives: the rule applies to a request when one item of the list holds. Absent: it applies to
-	// every request.
+	// match lists alternatives: the rule applies to a request when one item of the
+	// list holds. Absent: it applies to every request.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
 	Match []Match `json:"match,omitempty"` //nolint:kubeapilinter // arrayofstruct: any one of an item's fields is enough, MinProperties demands one
 
-	// key lists the parts that together are the identity that is counted, for example [{header: X-Api-Key}]. Identities
-	// are hashed before they are stored. Absent: the whole workload is one identity.
+	// key lists the parts that together are the identity that is counted, for
+	// example [{header: X-Api-Key}]. Identities are hashed before they are stored.
+	// Absent: the whole workload is one identity.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
 	Key []KeyPart `json:"key,omitempty"`
 
-	// whenKeyMissing says what happens to a request that lacks a part of the key; absent, empty and blank values are the
-	// same. ClientIP: the client's address is the identity, in a name space of its own. Anonymous: all such requests
-	// share one identity. Deny: the request is denied with status 400. Skip: the rule does not apply to it.
-	// Default: ClientIP.
+	// whenKeyMissing says what happens to a request that lacks a part of the key.
+	// Absent, empty and blank values are the same.
+	//
+	// - ClientIP (default): the client's address is the identity, in a name space
+	//   of its own.
+	// - Anonymous: all such requests share one identity.
+	// - Deny: the request is denied with status 400.
+	// - Skip: the rule does not apply to the request.
 	// +optional
 	WhenKeyMissing WhenKeyMissing `json:"whenKeyMissing,omitempty"`
 
-	// limits are the numbers; all of them apply to each identity. No two have the same algorithm and window; 60s and 1m
-	// are the same window.
+	// limits are the numbers; all of them apply to each identity. No two have the
+	// same algorithm and window; 60s and 1m are the same window.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule=`!self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$')) || self.all(a, self.exists_one(b, duration(a.window) == duration(b.window) && (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket')))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
+	// +kubebuilder:validation:XValidation:rule=`self.size() == 1 || self.all(a, self.exists_one(b, (has(a.algorithm) ? a.algorithm : 'TokenBucket') == (has(b.algorithm) ? b.algorithm : 'TokenBucket') && (a.window == b.window || duration(a.window) == duration(b.window)))) || !self.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,message="limits must differ in algorithm or window; 60s and 1m are the same window"
 	// +listType=atomic
 	// +required
 	Limits []Limit `json:"limits,omitempty"`
 
-	// overrides are other numbers for some callers, for example by plan. The first override that holds replaces the
-	// limits for the request; its limits use the same counters.
+	// overrides are other numbers for some callers, for example by plan. The first
+	// override that holds replaces the limits for the request; its limits use the
+	// same counters.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
@@ -58,8 +64,8 @@ type Rule struct {
 	// +optional
 	Cost Cost `json:"cost,omitzero"`
 
-	// localShare tunes what a replica admits on its own while the store is away. It takes effect while the rule's
-	// onStoreFailure is LocalShare.
+	// localShare tunes what a replica admits on its own while the store is away.
+	// It takes effect while the rule's onStoreFailure is LocalShare.
 	// +optional
 	LocalShare LocalShare `json:"localShare,omitzero"`
 
@@ -67,7 +73,8 @@ type Rule struct {
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// onStoreFailure is LocalShare, FailOpen or FailClosed for this rule. Default: the policy's onStoreFailure.
+	// onStoreFailure is LocalShare, FailOpen or FailClosed for this rule. Default:
+	// the policy's onStoreFailure.
 	// +optional
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
 }
@@ -76,7 +83,8 @@ type Rule struct {
 //
 // +kubebuilder:validation:MinProperties=1
 type Match struct {
-	// methods are HTTP methods in upper case; the item holds for any one of them. GET includes HEAD. Absent: all.
+	// methods are HTTP methods in upper case; the item holds for any one of them.
+	// GET includes HEAD. Absent: all.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -86,22 +94,27 @@ type Match struct {
 	// +optional
 	Methods []string `json:"methods,omitempty"`
 
-	// route is the template of the route that the application's router matched, without method and host, for example
-	// /users/{id}. Names of parameters do not matter. {name} stands for one segment; as the last segment {name...}
-	// stands for all that follow and {$} for the end of a path with a trailing slash. Where the router gives no
-	// template, the request's path is matched against this one.
+	// route is the template of the route that the application's router matched,
+	// without method and host, for example /users/{id}. Names of parameters do not
+	// matter. Where the router gives no template, the request's path is matched
+	// against this one.
+	//
+	// {name} stands for one segment. As the last segment, {name...} stands for all
+	// that follow, and {$} for the end of a path that ends with a slash; a
+	// template that ends with a slash holds for everything below it.
 	// +optional
 	Route RouteTemplate `json:"route,omitempty"`
 
-	// pathPrefix compares whole segments of the request's path: /api holds for /api and /api/x, not for /apix.
-	// A trailing slash does not matter; / holds for every path.
+	// pathPrefix compares whole segments of the request's path: /api holds for
+	// /api and /api/x, not for /apix. A trailing slash does not matter; / holds
+	// for every path.
 	// +optional
 	PathPrefix PathPrefix `json:"pathPrefix,omitempty"`
 
 	// headers are header lines that the request must have, all of them.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name.lowerAscii() == b.name.lowerAscii()))",message="names of headers must differ, and upper and lower case are the same"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 1 || self.all(a, self.exists_one(b, a.name.lowerAscii() == b.name.lowerAscii()))",message="names of headers must differ, and upper and lower case are the same"
 	// +listType=atomic
 	// +optional
 	Headers []HeaderMatch `json:"headers,omitempty"`
@@ -138,8 +151,8 @@ type HeaderMatch struct {
 	// +required
 	Name string `json:"name,omitempty"`
 
-	// value is the exact value of one line of the header. It is compared with case, and cannot begin or end with a
-	// blank.
+	// value is the exact value of one line of the header. It is compared with
+	// case, and cannot begin or end with a blank.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[^[:cntrl:] ]([^[:cntrl:]]*[^[:cntrl:] ])?$`
@@ -151,26 +164,30 @@ type HeaderMatch struct {
 //
 // +kubebuilder:validation:ExactlyOneOf=header;attribute;clientIP;request;firstOf
 type KeyPart struct {
-	// header is the name of a request header whose value is the part; upper and lower case of the name are the same.
-	// A client can send any value: use it for identities that the application checks, such as API keys.
+	// header is the name of a request header whose value is the part; upper and
+	// lower case of the name are the same. A client can send any value: use it for
+	// identities that the application checks, such as API keys.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern="^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 	// +optional
 	Header string `json:"header,omitempty"`
 
-	// attribute is the name of a value that the application sets for the request, for example user or tenant.
+	// attribute is the name of a value that the application sets for the request,
+	// for example user or tenant.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
 	// +optional
 	Attribute string `json:"attribute,omitempty"`
 
-	// clientIP is the client's address, found through the application's trusted proxies. {} takes the defaults.
+	// clientIP is the client's address, found through the application's trusted
+	// proxies. {} takes the defaults.
 	// +optional
 	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
 
-	// request is a property of the request: Route (the template of its route) or Method.
+	// request is a property of the request: Route (the template of its route) or
+	// Method.
 	// +optional
 	Request RequestKey `json:"request,omitempty"`
 
@@ -186,38 +203,44 @@ type KeyPart struct {
 //
 // +kubebuilder:validation:ExactlyOneOf=header;attribute;clientIP;request
 type FirstOfKeyPart struct {
-	// header is the name of a request header whose value is the part; upper and lower case of the name are the same.
+	// header is the name of a request header whose value is the part; upper and
+	// lower case of the name are the same.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern="^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 	// +optional
 	Header string `json:"header,omitempty"`
 
-	// attribute is the name of a value that the application sets for the request, for example user or tenant.
+	// attribute is the name of a value that the application sets for the request,
+	// for example user or tenant.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_.-]*$`
 	// +optional
 	Attribute string `json:"attribute,omitempty"`
 
-	// clientIP is the client's address, found through the application's trusted proxies. {} takes the defaults.
+	// clientIP is the client's address, found through the application's trusted
+	// proxies. {} takes the defaults.
 	// +optional
 	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
 
-	// request is a property of the request: Route (the template of its route) or Method.
+	// request is a property of the request: Route (the template of its route) or
+	// Method.
 	// +optional
 	Request RequestKey `json:"request,omitempty"`
 }
 
 // ClientIP masks the client's address, so that a whole network is one identity.
 type ClientIP struct {
-	// ipv4PrefixLength is how many leading bits of an IPv4 address count. Default: 32.
+	// ipv4PrefixLength is how many leading bits of an IPv4 address count. Default:
+	// 32.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	// +optional
 	IPv4PrefixLength int32 `json:"ipv4PrefixLength,omitempty"`
 
-	// ipv6PrefixLength is how many leading bits of an IPv6 address count. Default: 64, because one user has a whole /64.
+	// ipv6PrefixLength is how many leading bits of an IPv6 address count. Default:
+	// 64, because one user has a whole /64.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	// +optional

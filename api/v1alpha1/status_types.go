@@ -6,20 +6,23 @@ import (
 
 // RateLimitPolicyStatus is what the controller has done with a policy and what the pods report of it.
 type RateLimitPolicyStatus struct {
-	// conditions are Accepted, Programmed, Enforced and Ready; Reconciling and Stalled only while they are True. Each
-	// names the generation that it was observed for.
+	// conditions are Accepted, Programmed, Enforced and Ready; Reconciling and
+	// Stalled only while they are True. Each names the generation that it was
+	// observed for.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
 
-	// observedGeneration is the generation of the spec that this status is about; -1 until there is one.
+	// observedGeneration is the generation of the spec that this status is about;
+	// -1 until there is one.
 	// +kubebuilder:validation:Minimum=-1
 	// +optional
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 
-	// replicas are the live replica counts of the workload. Local shares follow from counted.
+	// replicas are the live replica counts of the workload. Local shares follow
+	// from counted.
 	// +optional
 	Replicas *ReplicasStatus `json:"replicas,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
 
@@ -27,8 +30,9 @@ type RateLimitPolicyStatus struct {
 	// +optional
 	Enforcers *EnforcersStatus `json:"enforcers,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
 
-	// revision is the revision of the workload's row that was written last: the epoch of the controller that led, a
-	// dot, and its count of writes, for example 48213.7. The pods' revisions compare with it.
+	// revision is the revision of the workload's row that was written last: the
+	// epoch of the controller that led, a dot, and its count of writes, for
+	// example 48213.7. The pods' revisions compare with it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
@@ -37,8 +41,9 @@ type RateLimitPolicyStatus struct {
 
 // ReplicasStatus are the live replica counts of the workload.
 type ReplicasStatus struct {
-	// counted is the number of replicas that local shares are computed for. It follows a rise at once and a fall when
-	// that has lasted 30 s; it is never below 1.
+	// counted is the number of replicas that local shares are computed for. It
+	// follows a rise at once and a fall when that has lasted 30 s; it is never
+	// below 1.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
@@ -56,7 +61,8 @@ type ReplicasStatus struct {
 	// +optional
 	Desired *int32 `json:"desired,omitempty"`
 
-	// terminating is the number of pods that are shutting down and may still serve.
+	// terminating is the number of pods that are shutting down and may still
+	// serve.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
@@ -77,8 +83,8 @@ type EnforcersStatus struct {
 	// +optional
 	Current *int32 `json:"current,omitempty"`
 
-	// summary is current/expected, for example 3/3; expected are the pods that have been ready for 15 s, and at least
-	// those that report.
+	// summary is current/expected, for example 3/3; expected are the pods that
+	// have been ready for 15 s, and at least those that report.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	// +optional

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	appsv1 "k8s.io/api/apps/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,6 +54,7 @@ func main() {
 	logger := zap.New(zap.UseFlagOptions(&o.log))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
+	redis.SetLogger(quietRedis{logger})
 	if err := run(ctrl.SetupSignalHandler(), o); err != nil {
 		logger.Error(err, "Manager ended")
 		os.Exit(exitFailed)

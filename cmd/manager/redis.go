@@ -8,10 +8,21 @@ import (
 	"os"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-dev/weir/internal/redisstore"
 )
+
+// quietRedis hears what the driver says of every vain dial, which the controller tells once.
+type quietRedis struct {
+	log logr.Logger
+}
+
+// Printf implements the driver's logger.
+func (q quietRedis) Printf(_ context.Context, format string, values ...any) {
+	q.log.V(1).Info("Redis driver", "message", fmt.Sprintf(format, values...))
+}
 
 // client builds the client without connecting: the process starts and stays up while Redis is away.
 func (r *redisOptions) client() (redis.UniversalClient, error) {

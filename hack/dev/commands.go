@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-dev/weir/hack/dev/cluster"
 	"github.com/weir-dev/weir/hack/dev/demo"
+	"github.com/weir-dev/weir/hack/dev/deploy"
 	"github.com/weir-dev/weir/hack/dev/deps"
 	"github.com/weir-dev/weir/hack/dev/process"
 )
@@ -100,4 +101,8 @@ func showDemo(ctx context.Context, root string) error {
 		return fmt.Errorf("entering the repository: %w", err)
 	}
 	return demo.Run(ctx, os.Stdout, filepath.Join(root, ".dev", "demo"))
+}
+
+func deployManager(ctx context.Context, root string) error {
+	return deploy.Run(ctx, root, os.Getenv("IMG"), os.Stdout)
 }

@@ -25,6 +25,7 @@ var commands = []command{
 	{"cluster down", "end the local Kubernetes", clusterDown},
 	{"deps", "install the programs that tests need, where this may be done without asking", installDeps},
 	{"demo", "show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)", showDemo},
+	{"deploy", "install into the cluster of the current kubectl context (IMG names the image)", deployManager},
 	{"build", "build what the local Kubernetes consists of, unless it is built already", build},
 }
 

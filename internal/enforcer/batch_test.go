@@ -103,7 +103,7 @@ func TestBatchesOverlapWhenTheStoreIsSlow(t *testing.T) {
 		var late atomic.Int64
 		for i := range 200 {
 			group.Go(func() {
-				time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+				advance(time.Duration(i) * 100 * time.Microsecond)
 				if d := h.Decide(t.Context(), as("alice")); d.Source != "Store" {
 					late.Add(1)
 				}
@@ -131,7 +131,7 @@ func TestDeadlineIsOurs(t *testing.T) {
 			var group sync.WaitGroup
 			for i := range 600 { // 200 a second for 3 s
 				group.Go(func() {
-					time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+					advance(time.Duration(i) * 5 * time.Millisecond)
 					start := time.Now()
 					d := h.Decide(t.Context(), as("alice"))
 					took := time.Since(start)
@@ -160,7 +160,7 @@ func TestDeadlineIsOurs(t *testing.T) {
 			// The store is back: a probe finds it, and the next decision is the store's.
 			h.store.set(func(s *store) { s.silent = false })
 			for range 100 {
-				time.Sleep(100 * time.Millisecond)
+				advance(100 * time.Millisecond)
 				h.Decide(t.Context(), as("bob"))
 				synctest.Wait()
 			}
@@ -237,7 +237,7 @@ func TestCallersWhoHangUpAreNeutral(t *testing.T) {
 			}
 			cancel()
 		}
-		time.Sleep(time.Second)
+		advance(time.Second)
 		synctest.Wait()
 		f := h.Figures()
 		if f.BreakerOpen || f.BreakerTrips != 0 {
@@ -295,7 +295,7 @@ func TestLateAnswers(t *testing.T) {
 				h.apply(policyOf("p", limited(tc.mode, tc.limit)))
 				h.store.set(func(s *store) { s.delay, s.silent = 50*time.Millisecond, tc.fails })
 				h.sendAll(4, as("alice"))
-				time.Sleep(5 * time.Second)
+				advance(5 * time.Second)
 				synctest.Wait()
 				f := h.Figures()
 				for _, late := range enforcer.Lates() {
@@ -387,7 +387,7 @@ func TestFullQueue(t *testing.T) {
 			})
 		}
 		group.Wait()
-		time.Sleep(time.Second) // batches end behind the callers that they lost
+		advance(time.Second) // batches end behind the callers that they lost
 		if got := h.Figures().Failures[enforcer.ReasonFull]; got == 0 || int64(got) != full.Load() {
 			t.Errorf("%d callers found the queue full, %d decisions say so", got, full.Load())
 		}
@@ -400,7 +400,7 @@ func TestFullQueue(t *testing.T) {
 // One slot of a cluster that fails is the failure of its entries only.
 func TestOneEntryFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, func(o *enforcer.Options) { o.Store = halfStore{o.Store.(*store)} })
+		h := newHarness(t, func(o *enforcer.Options) { o.Store = halfStore{newStore()} })
 		h.apply(policyOf("p", byKey("r", fixed(5, "1h"))))
 		for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 			d := h.Decide(t.Context(), as(key))

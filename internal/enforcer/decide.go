@@ -35,6 +35,7 @@ type decision struct {
 	hold    hold
 	entries [1]Entry
 	answers [1]Answer
+	group   group    // of that one entry, if the caller asked alone
 	verdict Decision // fallBack's
 }
 
@@ -48,7 +49,7 @@ func (d *decision) release() {
 	d.hold.reset()
 	clear(d.shadows)
 	d.shadows = d.shadows[:0]
-	d.entries[0], d.verdict = Entry{}, Decision{}
+	d.entries[0], d.group, d.verdict = Entry{}, group{}, Decision{}
 }
 
 func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool) Decision {
@@ -108,6 +109,7 @@ func (d *decision) collect() (Decision, bool) {
 			}
 			d.count(rule, ShadowDenied)
 			continue
+		case keyFound, keyAbsent:
 		}
 		limits := rule.limitsFor(r.Attributes)
 		if len(limits) == 0 {

@@ -167,7 +167,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecisionNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(20 * time.Second) // the bubble starts at a whole minute
+		advance(20 * time.Second) // the bubble starts at a whole minute
 		h := newHarness(t)
 		h.apply(policyOf("checkout", byKey("exports", fixed(2, "1m"), fixed(50, "24h"))))
 		want := enforcer.Decision{
@@ -303,8 +303,8 @@ func TestMatchingAndIdentityAllocateNothing(t *testing.T) {
 	r.Route = "POST /exports/{id}"
 	h.Decide(t.Context(), r)
 	ctx := t.Context()
-	if allocs := testing.AllocsPerRun(1000, func() { h.Decide(ctx, r) }); allocs != 0 && !underRace {
-		t.Errorf("%g allocations for a whole decision in memory, want 0", allocs)
+	if allocs := testing.AllocsPerRun(1000, func() { h.Decide(ctx, r) }); allocs > forgets {
+		t.Errorf("%g allocations for a whole decision in memory, want %d", allocs, forgets)
 	}
 }
 

@@ -70,7 +70,7 @@ type Enforcer struct {
 	readyOnce sync.Once
 	readyErr  error
 
-	decisions sync.Pool
+	decisions sync.Pool // of *decision
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -114,9 +114,10 @@ func New(o Options) *Enforcer {
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 		settled: e.batchSettled,
-		callers: sync.Pool{New: newCaller},
 	}
-	e.decisions.New = func() any { return &decision{e: e} }
+	if store, ok := o.Store.(Prompt); ok {
+		e.batcher.prompt = store.Prompt()
+	}
 	return e
 }
 
@@ -137,11 +138,23 @@ func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
 	if s == nil {
 		return e.withoutPolicy(peek)
 	}
-	d := e.decisions.Get().(*decision)
+	d := e.decision()
 	answer := d.decide(ctx, s, r, peek)
+	e.done(d)
+	return answer
+}
+
+// decision returns an empty one, and done takes it back.
+func (e *Enforcer) decision() *decision {
+	if d, ok := e.decisions.Get().(*decision); ok {
+		return d
+	}
+	return &decision{e: e}
+}
+
+func (e *Enforcer) done(d *decision) {
 	d.release()
 	e.decisions.Put(d)
-	return answer
 }
 
 // withoutPolicy decides while no row was ever read.

@@ -113,6 +113,7 @@ func (d *decision) countShadowShares(a *Answer) {
 				outcome = ShadowDenied
 			}
 			share++
+		case policy.OnStoreFailureFailOpen:
 		}
 		d.count(rule, outcome)
 	}

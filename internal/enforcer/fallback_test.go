@@ -17,6 +17,7 @@ type fleet struct {
 	replicas []*harness
 }
 
+// newFleet has three replicas.
 func newFleet(t *testing.T, n int, policies ...policy.Policy) *fleet {
 	t.Helper()
 	f := &fleet{t: t, store: newStore()}
@@ -35,7 +36,7 @@ func newFleet(t *testing.T, n int, policies ...policy.Policy) *fleet {
 // settle lets the replicas take parts of remainders.
 func (f *fleet) settle() {
 	f.t.Helper()
-	time.Sleep(time.Minute) // not shorter than they wait, and a whole window
+	advance(time.Minute) // not shorter than they wait, and a whole window
 	for _, h := range f.replicas {
 		if err := h.Poll(f.t.Context()); err != nil {
 			f.t.Fatal(err)
@@ -73,7 +74,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 					total := 0
 					for range windows {
 						for range 60 {
-							time.Sleep(time.Second)
+							advance(time.Second)
 							total += f.send(1, as(key))
 						}
 					}
@@ -128,6 +129,29 @@ func TestOwnUseCountsAgainstTheShare(t *testing.T) {
 		}
 		if got, _ := f.replicas[1].send(20, as("alice")); got != 10 {
 			t.Errorf("a replica that never saw the key admits %d, want its share of 10", got)
+		}
+	})
+}
+
+// A replica that has had all of the traffic for long is not mute for long when the store goes.
+func TestUnevenTrafficIsNotHeldAgainstAReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3, policyOf("p", byKey("r", bucket(30, "1m"))))
+		for range 1800 { // half an hour at 30 per minute, which is 3 times the share
+			advance(time.Second)
+			f.replicas[0].Decide(t.Context(), as("alice"))
+			advance(time.Second)
+		}
+		f.down()
+		admitted := 0
+		for range 60 {
+			advance(time.Second)
+			if f.replicas[0].Decide(t.Context(), as("alice")).Allowed {
+				admitted++
+			}
+		}
+		if admitted < 10 || admitted > 20 {
+			t.Errorf("admitted %d in the first minute without the store, want its share of 10 and the burst of as much", admitted)
 		}
 	})
 }
@@ -233,7 +257,7 @@ func TestLocalWindowsRunOnTheStoresTime(t *testing.T) {
 		if last.Allowed || last.RetryAfter != time.Minute {
 			t.Errorf("denied for %v, want until the store's window ends in 1 min", last.RetryAfter)
 		}
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		if d := h.Decide(t.Context(), as("alice")); !d.Allowed {
 			t.Errorf("denied in the store's next window: %+v", d)
 		}

@@ -129,6 +129,9 @@ func (t *table) set(change func(*table)) {
 	change(t)
 }
 
+// advance lets the time of a bubble pass.
+func advance(d time.Duration) { <-time.After(d) }
+
 // harness is one replica with a store and a table.
 type harness struct {
 	*enforcer.Enforcer

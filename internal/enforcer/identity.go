@@ -182,6 +182,7 @@ func (p *keyPart) append(buf []byte, s *subject) ([]byte, bool) {
 		buf = s.walk.AppendRoute(buf)
 		binary.BigEndian.PutUint32(buf[length:], uint32(len(buf)-length-4))
 		return buf, true
+	case partFirstOf:
 	}
 	for i := range p.firstOf {
 		if grown, ok := p.firstOf[i].append(buf, s); ok {

@@ -4,7 +4,6 @@ package enforcer
 // who was admitted locally meanwhile keeps a grant that is left; what was granted for others is given back.
 func (b *batcher) finish(g *batch, now int64, err error) {
 	g.mu.Lock()
-	g.done = true
 	var refunds []Refund
 	for i := range g.groups {
 		group, a := &g.groups[i], &g.answers[i]
@@ -23,26 +22,22 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 		if b.mirror != nil { // before anybody goes on: whoever asks next finds what was taken
 			b.mirror(group, &g.entries[i], a, admitted, late)
 		}
-		for _, c := range group.callers {
-			if c.state == waiting {
-				c.answer()
-			}
-		}
 		if granted < a.Granted {
 			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
 		}
 	}
+	g.end()
 	g.mu.Unlock()
 	if len(refunds) > 0 {
 		b.refund(refunds)
 	}
 }
 
-// grant hands out what the store granted, and answers nobody yet. It returns how much was of use, how much of that to
-// callers who waited, and when the others had been admitted without the store.
+// grant hands out what the store granted; nobody goes on before the batch ends. It returns how much was of use, how much
+// of that to callers who waited, and when the others had been admitted without the store.
 func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
-	for _, c := range group.callers {
+	for c := group.first; c != nil; c = c.next {
 		if c.state != waiting {
 			gone = append(gone, c)
 			continue
@@ -52,6 +47,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []i
 			c.place = used
 			used++
 		}
+		c.state = answered
 	}
 	admitted = used
 	if group.peek {
@@ -82,20 +78,14 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []i
 }
 
 func (b *batcher) fail(group *group, err error) {
-	for _, c := range group.callers {
+	for c := group.first; c != nil; c = c.next {
 		if c.state == left {
 			b.counts.late[LateLost].Add(1)
 			continue
 		}
 		c.err = err
-		c.answer()
+		c.state = answered
 	}
-}
-
-// answer lets the caller go on. From here on it belongs to its own goroutine.
-func (c *caller) answer() {
-	c.state = answered
-	c.ready <- struct{}{}
 }
 
 // appendRefunds gives back what the callers from place used on were charged: each enforced counter, and those shadow

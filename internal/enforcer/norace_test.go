@@ -2,4 +2,4 @@
 
 package enforcer_test
 
-const underRace = false
+const forgets = 0

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -22,9 +23,13 @@ type Runtime interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 	// WithTimeout returns a context that ends after d.
 	WithTimeout(d time.Duration) (context.Context, context.CancelFunc)
-	// Wait returns what came first: a value of ready, which it takes, the end of done, or the end of d.
+	// Wait returns what came first: a value of ready, which it takes, the end of done, or the end of d, which may be
+	// forever.
 	Wait(ready, done <-chan struct{}, d time.Duration) Woken
 }
+
+// forever is longer than anybody waits.
+const forever = time.Duration(math.MaxInt64)
 
 // Woken is why a wait ended.
 type Woken uint8
@@ -65,6 +70,18 @@ func (p *process) WithTimeout(d time.Duration) (context.Context, context.CancelF
 }
 
 func (p *process) Wait(ready, done <-chan struct{}, d time.Duration) Woken {
+	if d == forever {
+		if done == nil {
+			<-ready
+			return WokenReady
+		}
+		select {
+		case <-ready:
+			return WokenReady
+		case <-done:
+			return WokenDone
+		}
+	}
 	t := p.timers.Get().(*time.Timer)
 	t.Reset(d)
 	woken := WokenLate

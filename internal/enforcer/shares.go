@@ -159,9 +159,8 @@ func (e *Enforcer) Shares(r Request) []LimitShare {
 	if s == nil {
 		return nil
 	}
-	d := e.decisions.Get().(*decision)
-	defer e.decisions.Put(d)
-	defer d.release()
+	d := e.decision()
+	defer e.done(d)
 	d.s, d.request, d.peek = s, r, true
 	if _, refused := d.collect(); refused {
 		return nil

@@ -10,6 +10,7 @@ import (
 // Outcome is what a decision was, and by whom, as metrics count it.
 type Outcome uint8
 
+// The outcomes of a rule's decisions.
 const (
 	StoreAdmitted Outcome = iota
 	StoreDenied
@@ -110,6 +111,7 @@ func (t *tallies) keep(s *snapshot) {
 // General is the outcome of a decision without a rule.
 type General uint8
 
+// The outcomes of decisions without a rule.
 const (
 	NoRule General = iota
 	Exempt
@@ -147,6 +149,7 @@ func (g General) Names() (result, source string) {
 // Late is what became of a caller who had been answered, or was gone, before the store's answer came.
 type Late uint8
 
+// What becomes of late answers.
 const (
 	LateUsed     Late = iota // admitted locally, and the store granted it
 	LateRefunded             // denied locally or gone, and the store granted it
@@ -165,6 +168,7 @@ func (l Late) String() string {
 // RowProblem is why a read of the table changed nothing.
 type RowProblem uint8
 
+// The problems of rows.
 const (
 	RowCorrupt RowProblem = iota
 	RowNewer              // a version of the encoding that this library does not know

@@ -77,6 +77,13 @@ type Store interface {
 	Reset(ctx context.Context, counters []Counter) error
 }
 
+// Prompt is a Store whose Take returns when its context's deadline has passed, whatever its server does. It is asked by
+// a caller himself when no other is under way, which saves what it takes to hand over to another goroutine and back.
+type Prompt interface {
+	Store
+	Prompt() bool
+}
+
 // StoreError is a failure of a store whose kind is known. Stores return it, wrapped or not; any other error counts as
 // ReasonOther, a deadline as ReasonTimeout.
 type StoreError struct {
@@ -90,6 +97,7 @@ func (e *StoreError) Unwrap() error { return e.Err }
 // Reason is the kind of a store's failure, as metrics name it.
 type Reason string
 
+// The reasons of failures.
 const (
 	ReasonRefused   Reason = "refused"   // nobody listens, or the host is unreachable
 	ReasonReset     Reason = "reset"     // the connection ended before the answer came

@@ -16,10 +16,10 @@ import (
 // Nothing but a good row of a higher revision ever replaces the row in force (B61).
 func TestLastGoodRowStays(t *testing.T) {
 	good := rowOf(t, 5, policyOf("p", byKey("r", fixed(1, "1h"))))
-	edit := func(old, new string) []byte {
-		edited := bytes.Replace(good, []byte(old), []byte(new), 1)
+	edit := func(from, to string) []byte {
+		edited := bytes.Replace(good, []byte(from), []byte(to), 1)
 		if bytes.Equal(edited, good) {
-			t.Fatalf("the row has no %s: %s", old, good)
+			t.Fatalf("the row has no %s: %s", from, good)
 		}
 		return edited
 	}
@@ -151,6 +151,7 @@ func TestWithoutPolicies(t *testing.T) {
 
 // run starts Run in the bubble and returns what ends it.
 func run(t *testing.T, h *harness) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx) }()
@@ -173,7 +174,7 @@ func TestRun(t *testing.T) {
 		}
 		// A poll finds a new row within the interval.
 		h.table.set(func(tb *table) { tb.state.Row = rowOf(t, 2, policyOf("p", byKey("r", fixed(2, "1h")))) })
-		time.Sleep(enforcer.DefaultPollInterval)
+		advance(enforcer.DefaultPollInterval)
 		synctest.Wait()
 		if got := h.Figures().Revision.N; got != 2 {
 			t.Errorf("revision %d after a poll interval, want 2", got)
@@ -184,7 +185,7 @@ func TestRun(t *testing.T) {
 			tb.hint()
 			tb.hint()
 		})
-		time.Sleep(50 * time.Millisecond)
+		advance(50 * time.Millisecond)
 		synctest.Wait()
 		h.table.set(func(tb *table) {
 			if last := tb.reports[len(tb.reports)-1]; last.Revision.N != 3 || last.Pod != "checkout-1" || last.Library != "test" {
@@ -224,7 +225,7 @@ func TestWaitReady(t *testing.T) {
 		err    string
 	}{
 		"a row is there":                             {&table{state: enforcer.TableState{Owner: "test"}}, time.Nanosecond, time.Second, ""},
-		"a row comes on being asked for":             {&table{state: enforcer.TableState{Owner: "test"}}, 500 * time.Millisecond, 2 * time.Second, ""},
+		"a row comes on being asked for":             {&table{state: enforcer.TableState{Owner: "test"}}, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
 		"nobody limits this workload":                {&table{state: enforcer.TableState{Owner: "test"}}, 0, 3 * time.Second, ""},
 		"the store is down":                          {&table{err: errDown}, 0, 7 * time.Second, "down"},
 		"no controller ever wrote to the table":      {&table{}, 0, 7 * time.Second, "no controller ever wrote"},
@@ -270,14 +271,14 @@ func TestTableOutage(t *testing.T) {
 		stop := run(t, h)
 		synctest.Wait()
 		h.table.set(func(tb *table) { tb.err = errors.New("down") })
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		synctest.Wait()
 		f := h.Figures()
 		if f.TableAge < 55 || f.FailedPolls == 0 || f.Revision.N != 1 {
 			t.Errorf("age %g s, %d failed polls, revision %v", f.TableAge, f.FailedPolls, f.Revision)
 		}
 		h.table.set(func(tb *table) { tb.err = nil })
-		time.Sleep(2 * enforcer.DefaultPollInterval)
+		advance(2 * enforcer.DefaultPollInterval)
 		synctest.Wait()
 		if f := h.Figures(); f.TableAge > 5 {
 			t.Errorf("age %g s after it is back", f.TableAge)

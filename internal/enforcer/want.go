@@ -46,11 +46,6 @@ func (w *want) fingerprint() uint64 {
 	return h
 }
 
-// entry copies the want, which is its caller's, into an entry of a batch.
-func (w *want) entry() Entry {
-	return Entry{Counters: slices.Clone(w.counters), Enforced: w.enforced, Shadow: slices.Clone(w.shadow)}
-}
-
 // same says whether a caller with this want belongs to a group.
 func (w *want) same(g *group, e *Entry) bool {
 	return w.peek == g.peek && w.enforced == e.Enforced && slices.Equal(w.counters, e.Counters) &&

@@ -89,6 +89,6 @@ func (s *Store) installed(ctx context.Context, db interface {
 		return 0, err
 	}
 	var installed int
-	err = db.QueryRow(ctx, "select "+name).Scan(&installed)
+	err = db.QueryRow(ctx, "select "+name, pgx.QueryExecModeExec).Scan(&installed)
 	return installed, err
 }

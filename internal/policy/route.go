@@ -54,10 +54,6 @@ func parseTemplate(s string) template {
 	return t
 }
 
-// final says that the template names one route. A template that ends with a subtree may be all that an outer router
-// knows, while a router behind it has the last word.
-func (t *template) final() bool { return t.tail != tailRest }
-
 // equals says whether route, as the router gave it, is this template.
 func (t *template) equals(route string) bool {
 	rest := stripMethodAndHost(route)
@@ -179,7 +175,8 @@ func kindOf(part string, last bool) partKind {
 	return partParameter
 }
 
-// finalRoute says whether a route that the router gave names one route: see template.final.
+// finalRoute says whether a route that the router gave names one route. One that ends with a subtree may be all that
+// an outer router knows, while a router behind it has the last word.
 func finalRoute(route string) bool {
 	if route == NoRoute {
 		return true

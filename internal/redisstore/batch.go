@@ -80,6 +80,9 @@ func (b *batch) encodeTake(prefix string, entries []enforcer.Entry) error {
 	b.reset()
 	for i := range entries {
 		entry := &entries[i]
+		if len(entry.Counters) == 0 {
+			continue // nothing to ask for
+		}
 		b.data = binary.BigEndian.AppendUint32(b.data, uint32(clamp(entry.N, 0, maxCallers)))
 		b.data = binary.BigEndian.AppendUint16(b.data, uint16(len(entry.Counters)))
 		rule := 0

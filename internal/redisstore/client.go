@@ -63,6 +63,10 @@ func NewClient(options *redis.UniversalOptions) redis.UniversalClient {
 	if o.ConnMaxIdleTime == 0 {
 		o.ConnMaxIdleTime = idleTime
 	}
+	if o.Dialer == nil {
+		o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
+	}
+	o.Dialer = lookFirst(o.Dialer)
 	if o.MasterName == "" && (len(o.Addrs) > 1 || o.IsClusterMode) {
 		cluster := o.Cluster()
 		// Each command goes to the node of its first key. Routing by the server's command table would ask for that

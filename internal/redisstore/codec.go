@@ -21,9 +21,8 @@ const (
 
 const (
 	timeBytes    = 7
-	answerBytes  = 1 + 4             // failed, granted
-	shadowBytes  = 4                 // granted
-	counterBytes = 1 + 4 + 7 + 7 + 6 // flags, remaining, retry after, reset after, ahead
+	answerBytes  = 1 + 4                 // failed, granted
+	counterBytes = 4 + 1 + 4 + 7 + 7 + 6 // charged, flags, remaining, retry after, reset after, ahead
 
 	flagAllowed     = 1
 	flagSatisfiable = 2
@@ -38,7 +37,11 @@ var (
 )
 
 func validLimit(l algorithm.Limit) bool {
-	return l.Algorithm <= algorithm.SlidingWindowLog && l.Requests >= 0 && l.Requests <= maxRequests &&
+	most := int64(maxRequests)
+	if l.Algorithm == algorithm.SlidingWindowLog {
+		most = algorithm.MaxLogEntries
+	}
+	return l.Algorithm <= algorithm.SlidingWindowLog && l.Requests >= 0 && l.Requests <= most &&
 		l.Window > 0 && l.Window <= maxWindow && l.Burst >= 0 && l.Burst <= maxRequests
 }
 
@@ -69,7 +72,9 @@ func (r *reader) uint(bytes int) int64 {
 func replyBytes(entries []enforcer.Entry) int {
 	n := timeBytes
 	for i := range entries {
-		n += answerBytes + shadowBytes*len(entries[i].Shadow) + counterBytes*len(entries[i].Counters)
+		if counters := len(entries[i].Counters); counters > 0 {
+			n += answerBytes + counterBytes*counters
+		}
 	}
 	return n
 }
@@ -92,19 +97,21 @@ func decodeTake(value any, entries []enforcer.Entry, answers []enforcer.Answer) 
 }
 
 func decodeAnswer(r *reader, entry *enforcer.Entry, answer *enforcer.Answer, now int64) {
-	answer.Err = nil
+	answer.Granted, answer.Err = entry.N, nil
+	answer.Shadow, answer.Results = answer.Shadow[:0], answer.Results[:0]
+	if len(entry.Counters) == 0 {
+		return
+	}
 	failed := r.uint(1) != 0
-	answer.Granted = r.uint(4)
-	if entry.Enforced == 0 {
-		answer.Granted = entry.N
+	if granted := r.uint(4); entry.Enforced > 0 {
+		answer.Granted = granted
 	}
-	answer.Shadow = answer.Shadow[:0]
-	for range entry.Shadow {
-		answer.Shadow = append(answer.Shadow, r.uint(shadowBytes))
-	}
-	answer.Results = answer.Results[:0]
-	for range entry.Counters {
-		flags := r.uint(1)
+	shadow := 0
+	for i := range entry.Counters {
+		charged, flags := r.uint(4), r.uint(1)
+		for ; shadow < len(entry.Shadow) && i >= entry.Enforced && (shadow == 0 || i >= entry.Shadow[shadow-1]); shadow++ {
+			answer.Shadow = append(answer.Shadow, charged)
+		}
 		answer.Results = append(answer.Results, algorithm.Result{
 			Allowed:     flags&flagAllowed != 0,
 			Satisfiable: flags&flagSatisfiable != 0,

@@ -16,15 +16,15 @@ import (
 var sources embed.FS
 
 var (
-	takeScript      = loadScript("pack", "arithmetic", "states", "log", "counters", "take")
-	refundScript    = loadScript("pack", "arithmetic", "states", "log", "counters", "refund")
-	pushScript      = loadScript("pack", "arithmetic", "states", "log", "counters", "push")
+	takeScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "take")
+	refundScript    = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "refund")
+	pushScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "push")
 	resetScript     = loadScript("reset")
 	heartbeatScript = loadScript("members", "heartbeat")
 	leaveScript     = loadScript("members", "leave")
 	observeScript   = loadScript("members", "observe")
-	claimScript     = loadScript("claim")
-	publishScript   = loadScript("fence", "publish")
+	claimScript     = loadScript("type", "claim")
+	publishScript   = loadScript("type", "fence", "publish")
 	replicasScript  = loadScript("fence", "replicas")
 )
 

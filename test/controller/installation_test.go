@@ -17,24 +17,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/hack/dev/cluster"
 	"github.com/weir-dev/weir/hack/dev/process"
 )
 
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
 // patience bounds every wait for something that takes a fraction of it.
 const patience = 60 * time.Second
 
 var shared struct {
-	build   sync.Once
-	binary  string
-	install sync.Map // *cluster.Cluster → *sync.Once
+	build  sync.Once
+	binary string
+
+	mu        sync.Mutex
+	installed map[*cluster.Cluster]bool // those that have the CRD
 }
 
 // root is the repository's.
@@ -123,16 +132,15 @@ type installation struct {
 	cluster    *cluster.Cluster
 	namespace  string
 	kubeconfig string
+	// looksAfter are the only namespaces that it looks after; none means all. Tests that run at the same time look
+	// after their own: the API server is shared.
+	looksAfter []string
 }
 
 // install renders config/rbac into a namespace of the test's own. The CRD is shared.
 func install(t *testing.T, c *cluster.Cluster) *installation {
 	t.Helper()
-	once, _ := shared.install.LoadOrStore(c, &sync.Once{})
-	once.(*sync.Once).Do(func() {
-		kubectl(t, c, render(t, c, "resources: [CONFIG/crd]"), "apply", "--server-side", "-f", "-")
-		kubectl(t, c, "", "wait", "--for=condition=Established", "crd/ratelimitpolicies.ratelimit.weir.dev", "--timeout=60s")
-	})
+	installCRD(t, c)
 	i := &installation{t: t, cluster: c, namespace: createNamespace(t, c, "weir")}
 	manifests := render(t, c,
 		"resources: [CONFIG/rbac]",
@@ -145,6 +153,21 @@ func install(t *testing.T, c *cluster.Cluster) *installation {
 		t.Fatal(err)
 	}
 	return i
+}
+
+func installCRD(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.installed[c] {
+		return
+	}
+	kubectl(t, c, render(t, c, "resources: [CONFIG/crd]"), "apply", "--server-side", "-f", "-")
+	kubectl(t, c, "", "wait", "--for=condition=Established", "crd/ratelimitpolicies.ratelimit.weir.dev", "--timeout=60s")
+	if shared.installed == nil {
+		shared.installed = map[*cluster.Cluster]bool{}
+	}
+	shared.installed[c] = true
 }
 
 // createNamespace makes a namespace with a name of its own.
@@ -190,6 +213,9 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 		log:     filepath.Join(i.t.TempDir(), "manager.log"),
 		metrics: fmt.Sprintf("127.0.0.1:%d", port),
 		probes:  fmt.Sprintf("127.0.0.1:%d", port+1),
+	}
+	if len(i.looksAfter) > 0 {
+		args = append([]string{"--namespaces=" + strings.Join(i.looksAfter, ",")}, args...)
 	}
 	m.process, err = process.Start(process.Command{
 		Name: "manager",

@@ -151,29 +151,28 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 	shard := &s.shards[shardOf(c)]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
+	if n.Admitted <= 0 && (n.Share == nil || n.Part >= n.Share.Limit.Capacity()) && shard.find(c) == nil {
+		return false // it would only say that nothing was used
+	}
 	slot := s.own(c, now, n.N)
 	u := slot.use
+	// Answers may come in another order than they were given. Only the newest one can be compared with all that was used.
+	newest := now > u.judged
+	u.judged = max(u.judged, now)
+	counted := c.Limit.Capacity() - n.Result.Remaining + u.notTold(now)
 	if n.Share != nil && (slot.limit.Window > 0 || n.Share.Requests > 0 || n.Share.Limit.Algorithm != algorithm.TokenBucket) {
-		slot.settleShare(n.Share, now)
-		slot.charge(now, n.Admitted)
-		if over := slot.limit.Look(slot.state, now, 0).Remaining - n.Part; over > 0 {
-			slot.charge(now, over)
-		}
+		slot.note(n, newest, counted)
 	}
 	if n.Admitted > 0 {
 		u.used = u.charge(u.used, now, n.Admitted)
 		s.follow(u, now, n.Admitted)
 	}
 	slot.weigh()
-	// Answers may come in another order than they were given. Only the newest one can be compared with all that was used.
-	newest := now > u.judged && n.Result.Remaining > 0
-	u.judged = max(u.judged, now)
-	if !newest {
+	if !newest || n.Result.Remaining == 0 { // what remains of nothing does not say how much is owed
 		return false
 	}
-	counted := c.Limit.Capacity() - n.Result.Remaining
 	if c.Limit.Algorithm == algorithm.TokenBucket {
-		u.clip(counted, now)
+		u.used = atMost(u.limit, u.used, now, counted)
 		return false
 	}
 	if slot.shard != nil && u.tell.idle() && u.limit.Used(u.used, now) > counted {
@@ -183,6 +182,41 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 	return u.lost
 }
 
+// note keeps a share in step with what the store said. A bucket's share drains more slowly than the whole: it owes no
+// more than the store counts, or a replica that has more than its part of the traffic for long would be mute for as
+// long when the store goes.
+func (s *slot) note(n *enforcer.Note, newest bool, counted int64) {
+	now := n.Result.At
+	s.settleShare(n.Share, now)
+	s.charge(now, n.Admitted)
+	if newest && s.limit.Algorithm == algorithm.TokenBucket {
+		s.state = atMost(s.limit, s.state, now, counted)
+	}
+	if over := s.limit.Look(s.state, now, 0).Remaining - n.Part; over > 0 {
+		s.charge(now, over)
+	}
+}
+
+// atMost is a bucket's state that owes no more than a number.
+func atMost(l algorithm.Limit, state algorithm.State, now, owed int64) algorithm.State {
+	if l.Used(state, now) <= owed {
+		return state
+	}
+	return l.Charge(algorithm.State{}, now, owed)
+}
+
+// notTold is what the store does not count yet.
+func (u *use) notTold(now int64) int64 {
+	if u.tell == nil {
+		return 0
+	}
+	n := u.limit.Used(u.tell.untold, now)
+	if p := u.tell.pending; p != nil {
+		n += p.Limit.Used(p.Untold, now)
+	}
+	return n
+}
+
 // charge charges what was used at a time, which may be before the last one.
 func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
 	if at >= u.latest {
@@ -190,20 +224,6 @@ func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
 		return u.limit.Charge(state, at, cost)
 	}
 	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.latest)
-}
-
-// clip keeps what a replica used of a bucket within what is owed in all.
-func (u *use) clip(owed int64, now int64) {
-	if u.tell != nil {
-		owed += u.limit.Used(u.tell.untold, now)
-		if p := u.tell.pending; p != nil {
-			owed += p.Untold.Used
-		}
-	}
-	if u.limit.Used(u.used, now) > owed {
-		u.used = algorithm.State{}
-		u.used = u.limit.Charge(u.used, now, owed)
-	}
 }
 
 // Admit notes what was admitted without the store and without a share.

@@ -22,7 +22,7 @@ type pushed struct {
 func (s *suite) pushes(t *testing.T) {
 	seed := startSeed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	pusher, ok := store.(enforcer.Pusher)
 	if !ok {

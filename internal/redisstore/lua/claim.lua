@@ -6,8 +6,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local record = nil
-local held = redis.pcall('GET', KEYS[1])
-if type(held) == 'string' then
+local held = of_type('GET', KEYS[1])
+if held then
   local ok, decoded = pcall(cjson.decode, held)
   if ok and type(decoded) == 'table' and type(decoded.installation) == 'string' then
     record = decoded

@@ -118,12 +118,6 @@ local function store(a, k, t, u, c, l, w)
   return gone
 end
 
--- to_live is the time to live in ms of a state that is gone in a time. It is text, because redis.call writes numbers
--- with 17 digits, which takes longer than all the rest.
-local function to_live(gone)
-  return (floor((gone + 999) / 1000) + 1) .. ''
-end
-
 -- write puts all changed states into their keys, each with its time to live in the same step.
 local function write()
   for i = 1, #changed do
@@ -133,9 +127,9 @@ local function write()
       redis.call('DEL', KEYS[k])
     elseif algorithm[k] == SLIDING_LOG then
       write_log(k)
-      redis.call('PEXPIRE', KEYS[k], to_live(gone))
+      redis.call('PEXPIRE', KEYS[k], text(live_for(gone)))
     else
-      redis.call('SET', KEYS[k], pack(STATE, FORMAT + algorithm[k], at[k], used[k], carry[k]), 'PX', to_live(gone))
+      write_state(k, gone)
     end
   end
 end

@@ -21,11 +21,3 @@ end
 local function hold()
   redis.call('HSET', KEYS[1], 'owner', owner, 'term', ARGV[2], 'epoch', epoch)
 end
-
--- get reads a key; one of another type is nothing.
-local function get(key)
-  local value = redis.pcall('GET', key)
-  if type(value) == 'string' then
-    return value
-  end
-end

@@ -1,21 +1,23 @@
--- A SlidingWindowLog is a list of states, oldest first, of which at is the time of a charge, used its cost and carry
--- the sum of all costs before it since the list began. So what was used between two entries is known from the two, and
--- the entry at which a sum or an age is reached is found by halving: no step here touches all entries, except a refund
--- of an old charge.
+-- A SlidingWindowLog is a list of entries, oldest first: the time of a charge, its cost, and the sum of all costs before
+-- it since the list began. So what was used between two entries is known from the two, and the entry at which a sum or
+-- an age is reached is found by halving: no step here touches all entries, except a refund of an old charge.
+local ENTRY, ENTRY_BYTES = '>BI7I4I6', 18 -- format and algorithm, time, cost, sum before
+local LOG = FORMAT + SLIDING_LOG
 local logs = {}
 
 -- entry reads entry i of a log, counted from 0: time, cost, and the sum before it.
 local function entry(k, i)
-  local _, time, cost, before = unpack(STATE, redis.call('LINDEX', KEYS[k], i))
+  local _, time, cost, before = unpack(ENTRY, redis.call('LINDEX', KEYS[k], i == 0 and '0' or text(i)))
   return time, cost, before
 end
 
--- search returns the first entry from i to last for which holds(time, cost, before), with those three. It must hold
--- for the last. The one that is looked for is near i, mostly i itself.
-local function search(k, i, last, holds)
-  local below, step = i - 1, 1
+-- search returns the first entry from i on for which holds(time, cost, before), with those three. It must hold for the
+-- newest. The one that is looked for is near i, mostly i itself.
+local function search(k, i, holds)
+  local below, step, last = i - 1, 1, nil
   local time, cost, before = entry(k, i)
   while not holds(time, cost, before) do
+    last = last or redis.call('LLEN', KEYS[k]) - 1
     below = i
     i = i + step < last and i + step or last
     step = step * 2
@@ -35,13 +37,19 @@ end
 
 -- parse_log reads the newest entry of key k, and says whether it is one.
 local function parse_log(k)
-  local value = redis.pcall('LINDEX', KEYS[k], -1)
+  local value, other = of_type('LINDEX', KEYS[k], '-1')
   values[k] = value
-  if not parse(k, SLIDING_LOG, value) then
+  if not value and not other then
+    algorithm[k], at[k], used[k], carry[k] = SLIDING_LOG, 0, 0, 0
+    logs[k] = {total = 0, before = 0}
+    return true
+  elseif other or #value ~= ENTRY_BYTES or byte(value) ~= LOG then
+    algorithm[k] = false
     return false
   end
-  logs[k] = {newest = at[k], cost = used[k], total = carry[k] + used[k], first = 0, count = 0, before = 0}
-  carry[k] = 0
+  local _, time, cost, before = unpack(ENTRY, value)
+  algorithm[k], at[k], used[k], carry[k] = SLIDING_LOG, time, cost, 0
+  logs[k] = {newest = time, cost = cost, total = before + cost, before = before + cost}
   return true
 end
 
@@ -51,12 +59,12 @@ local function age_log(k, w)
   local log = logs[k]
   local dated = at[k]
   local t = judged_at(dated, w)
+  expiry[k] = floor((dated + w) / 1000)
   if not log.aged and values[k] then
     local edge = (dated > t and dated or t) - w -- entries of this time and older ones no longer count
-    if dated > edge then
-      local _
-      log.count = redis.call('LLEN', KEYS[k])
-      log.first, _, _, log.before = search(k, 0, log.count - 1, function(time)
+    log.live = dated > edge
+    if log.live then
+      log.first, log.oldest, log.goes, log.before = search(k, 0, function(time)
         return time > edge
       end)
     end
@@ -64,7 +72,7 @@ local function age_log(k, w)
     if log.rebased then
       at[k] = t
     end
-    used[k] = log.count > 0 and log.total - log.before or 0
+    used[k] = log.total - log.before
   end
   log.aged = true
   return t, used[k], 0, log.rebased
@@ -73,33 +81,37 @@ end
 -- wait_log is the shortest time until a cost fits: the oldest entries have to go until it does.
 local function wait_log(k, t, over, w)
   local log = logs[k]
-  if log.rebased or log.count == 0 or over > log.total - log.before then
+  if log.rebased or over > log.total - log.before then
     return later(w, t) -- the entry that is charged in this run, at t
   end
-  local _, time = search(k, log.first, log.count - 1, function(_, cost, before)
-    return before + cost - log.before >= over
-  end)
+  local time = log.oldest
+  if over > log.goes then
+    local _
+    _, time = search(k, log.first + 1, function(_, cost, before)
+      return before + cost - log.before >= over
+    end)
+  end
   return later(time - t + w, t)
 end
 
 -- write_log drops what no longer counts of key k, and adds what was charged.
 local function write_log(k)
   local log, key = logs[k], KEYS[k]
-  if log.rebased or log.count == 0 then
+  if log.rebased or not log.live then
     redis.call('DEL', key)
-    redis.call('RPUSH', key, pack(STATE, FORMAT + SLIDING_LOG, at[k], used[k], 0))
+    redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], used[k], 0))
     return
   end
   if log.first > 0 then
-    redis.call('LPOP', key, log.first)
+    redis.call('LPOP', key, text(log.first))
   end
   local charged = used[k] - (log.total - log.before)
   if charged == 0 then
     return
   elseif at[k] == log.newest then
-    redis.call('LSET', key, -1, pack(STATE, FORMAT + SLIDING_LOG, at[k], log.cost + charged, log.total - log.cost))
+    redis.call('LSET', key, '-1', pack(ENTRY, LOG, at[k], log.cost + charged, log.total - log.cost))
   else
-    redis.call('RPUSH', key, pack(STATE, FORMAT + SLIDING_LOG, at[k], charged, log.total))
+    redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], charged, log.total))
   end
 end
 
@@ -110,8 +122,7 @@ local function refund_log(k, amount, taken)
   if at[k] < taken then
     return
   end
-  local last = redis.call('LLEN', key) - 1
-  local i, time, cost, before = search(k, 0, last, function(time)
+  local i, time, cost, before = search(k, 0, function(time)
     return time >= taken
   end)
   if time ~= taken then
@@ -127,11 +138,11 @@ local function refund_log(k, amount, taken)
     redis.call('LTRIM', key, 0, i - 1)
   end
   if cost > amount then
-    redis.call('RPUSH', key, pack(STATE, FORMAT + SLIDING_LOG, time, cost - amount, before))
+    redis.call('RPUSH', key, pack(ENTRY, LOG, time, cost - amount, before))
   end
   for j = 1, #newer do
-    local _, t, c, b = unpack(STATE, newer[j])
-    redis.call('RPUSH', key, pack(STATE, FORMAT + SLIDING_LOG, t, c, b - amount))
+    local _, t, c, b = unpack(ENTRY, newer[j])
+    redis.call('RPUSH', key, pack(ENTRY, LOG, t, c, b - amount))
   end
   algorithm[k] = nil
   parse_log(k)

@@ -4,7 +4,7 @@ local body, keep = ARGV[5], tonumber(ARGV[6])
 local row = cjson.decode(body)
 
 -- What is no row is replaced like a row that was lost.
-local held_body, held = get(KEYS[2]), nil
+local held_body, held = of_type('GET', KEYS[2]), nil
 if held_body then
   local ok, decoded = pcall(cjson.decode, held_body)
   if ok and type(decoded) == 'table' and type(decoded.v) == 'number' and type(decoded.revision) == 'table'

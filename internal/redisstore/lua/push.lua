@@ -54,16 +54,16 @@ end
 
 -- load_log reads a whole log, nil if it is none.
 local function load_log(key, w)
-  local list = redis.pcall('LRANGE', key, 0, -1)
-  if list.err then
+  local list, other = of_type('LRANGE', key, '0', '-1')
+  if other then
     return nil
   end
   local entries = {}
   for i = 1, #list do
-    if #list[i] ~= STATE_BYTES or byte(list[i]) ~= FORMAT + SLIDING_LOG then
+    if #list[i] ~= ENTRY_BYTES or byte(list[i]) ~= LOG then
       return nil
     end
-    local _, time, cost = unpack(STATE, list[i])
+    local _, time, cost = unpack(ENTRY, list[i])
     entries[i] = {time, cost}
   end
   return weighing_log(entries, w)
@@ -76,10 +76,10 @@ local function save_log(key, entries, w)
   end
   local before = 0
   for i = 1, #entries do
-    redis.call('RPUSH', key, pack(STATE, FORMAT + SLIDING_LOG, entries[i][1], entries[i][2], before))
+    redis.call('RPUSH', key, pack(ENTRY, LOG, entries[i][1], entries[i][2], before))
     before = before + entries[i][2]
   end
-  redis.call('PEXPIRE', key, to_live(entries[#entries][1] + w - now))
+  redis.call('PEXPIRE', key, text(live_for(entries[#entries][1] + w - now)))
 end
 
 -- told reads a state of a push: what weighs of it, as {t, u, c}, or of a log its entries.
@@ -101,8 +101,9 @@ end
 
 -- load_state reads a state as {t, u, c}, nil if it is none.
 local function load_state(a, k, l, w)
-  values[k] = redis.pcall('GET', KEYS[k])
-  if not parse(k, a, values[k]) then
+  local value, other = of_type('GET', KEYS[k])
+  values[k] = value
+  if other or not parse(k, a, value) then
     return nil
   end
   return {age(a, k, l, w)}

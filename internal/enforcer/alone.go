@@ -1,0 +1,69 @@
+package enforcer
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// alone asks the store for one caller on his own goroutine, without handing anything over: nothing else is under way,
+// and the last batch was back early. Those who come meanwhile gather, as behind any batch.
+//
+// The store returns by the deadline, so the caller does. What it costs is that an answer which comes later is lost:
+// what it charged stays charged until it ages out. It is one request, because after it the store is not quick, and
+// batches wait for late answers.
+func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.Duration) answer {
+	d.enter(&d.want)
+	within, cancel := b.runtime.WithTimeout(b.timeout)
+	now, err := b.store.Take(within, d.entries[:], d.answers[:])
+	cancel()
+	if next := b.returned(era); next != nil {
+		b.runtime.Go(func() { b.run(next) })
+	}
+	took := b.runtime.Elapsed() - sent
+	b.quick.Store(err == nil && took <= b.timeout/4)
+
+	a := &d.answers[0]
+	defer b.settled(err)
+	switch {
+	case err != nil:
+		return b.aloneFailed(err, took)
+	case took > b.timeout+descheduled: // neither the store's fault nor its merit: the answer was there in time
+	default:
+		b.clock.learn(now, b.clock.monotonic())
+		b.verdict(true, "")
+	}
+	if a.Err != nil {
+		b.counts.fail(reasonOf(a.Err))
+		return answer{err: a.Err}
+	}
+	granted := a.Granted > 0
+	if ctx.Err() != nil {
+		if granted {
+			b.counts.late[LateRefunded].Add(1)
+			entry := d.entries[0]
+			entry.Counters = slices.Clone(entry.Counters) // the decision's memory is used again
+			b.refund(appendRefunds(nil, &entry, a, 0, now))
+		}
+		return answer{gone: true}
+	}
+	if b.mirror != nil {
+		d.group.origins = d.want.origins
+		b.mirror(&d.group, &d.entries[0], a, a.Granted, nil)
+	}
+	return answer{Answer: a, granted: granted}
+}
+
+// aloneFailed judges a failure. A process that got no processor in time says nothing about the store.
+func (b *batcher) aloneFailed(err error, took time.Duration) answer {
+	reason := reasonOf(err)
+	b.counts.fail(reason)
+	if reason == ReasonTimeout {
+		b.counts.late[LateLost].Add(1)
+		if took > b.timeout+descheduled {
+			return answer{err: err}
+		}
+	}
+	b.verdict(false, err.Error())
+	return answer{err: err}
+}

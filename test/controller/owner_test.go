@@ -1,0 +1,209 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weir-dev/weir/api/v1alpha1"
+	"github.com/weir-dev/weir/internal/policy"
+	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
+)
+
+func TestTwoInstallationsOnOneRedis(t *testing.T) {
+	t.Parallel()
+	c := kube.APIServer(t)
+	redis := env.Redis(t, env.RedisOptions{})
+	first, second := install(t, c), install(t, c)
+	mine, theirs := createNamespace(t, c, "mine"), createNamespace(t, c, "theirs")
+
+	// Each looks after a namespace of its own, in a table of its own.
+	first.looksAfter, second.looksAfter = []string{mine}, []string{theirs}
+	first.start(redis.Addr)
+	m := second.start(redis.Addr)
+	a := newWorkload(t, c, mine, redis.Addr, first.namespace)
+	b := newWorkload(t, c, theirs, redis.Addr, second.namespace)
+	a.deploy(1)
+	b.deploy(1)
+	a.limit("login", 5)
+	b.limit("export", 10)
+	kept := a.waitRow(hasPolicies("login"))
+	b.waitRow(hasPolicies("export"))
+	for table, other := range map[string]policy.Workload{first.namespace: b.Workload, second.namespace: a.Workload} {
+		members, err := a.redis.SMembers(t.Context(), "weir:"+table+":workloads").Result()
+		if err != nil || len(members) != 1 || members[0] == other.String() {
+			t.Errorf("table %s has workloads %v (%v)", table, members, err)
+		}
+	}
+	m.process.Stop(10 * time.Second)
+
+	// The second one is told the first one's table.
+	m = second.start(redis.Addr, "--table="+first.namespace)
+	b.waitCondition("export", v1alpha1.ConditionProgrammed, metav1.ConditionFalse, v1alpha1.ReasonTableOwnedElsewhere)
+	b.waitCondition("export", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTableOwnedElsewhere)
+	for _, kind := range []string{"row", "tombstone", "replicas"} {
+		if got := m.metric(`weir_controller_table_writes_total{kind="` + kind + `"}`); got != 0 {
+			t.Errorf("%v writes of kind %s to somebody else's table", got, kind)
+		}
+	}
+	if row, _, err := a.read(t.Context()); err != nil || row.Revision != kept.Revision {
+		t.Errorf("the first one's row is %v (%v), was %v", row.Revision, err, kept.Revision)
+	}
+}
+
+// A leader that slept through the end of its Lease wakes up with an edit in hand (B57).
+func TestALeaderThatSleptEnds(t *testing.T) {
+	i, redis, w := setting(t)
+	w.deploy(1)
+	asleep := i.start(redis.Addr, "--resync=1s")
+	w.limit("login", 7)
+	w.waitRow(hasPolicies("login"))
+	next := i.start(redis.Addr, "--resync=1s")
+
+	asleep.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { _ = asleep.process.Signal(syscall.SIGCONT) })
+	began := time.Now()
+	generation := w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(8)) })
+	row := w.waitRow(func(row policy.Row) error {
+		if row.Policies[0].Generation != generation {
+			return errors.New("nobody has written the edit")
+		}
+		return nil
+	})
+	t.Logf("the other one had written %v after the leader fell asleep", time.Since(began))
+
+	asleep.signal(syscall.SIGCONT)
+	select {
+	case <-asleep.process.Done():
+	case <-time.After(patience):
+		t.Fatal("the former leader goes on")
+	}
+	held, _, err := w.read(t.Context())
+	if err != nil || held.Revision.Compare(row.Revision) < 0 || held.Rules[0].Limits[0].Requests != 8 {
+		t.Errorf("the row is %v (%v), was %v", held, err, row.Revision)
+	}
+	if err := next.ready(t.Context()); err != nil {
+		t.Errorf("the new leader: %v", err)
+	}
+}
+
+// Without an election the last one started takes the Lease, and the one before ends when its write is refused.
+func TestWithoutElectionTheLastOneStartedWrites(t *testing.T) {
+	i, redis, w := setting(t)
+	d := w.deploy(1)
+	first := i.start(redis.Addr, "--leader-elect=false", "--resync=1s")
+	w.limit("login", 5)
+	before := w.waitRow(hasPolicies("login"))
+	w.waitReplicas(1)
+	first.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { _ = first.process.Signal(syscall.SIGCONT) })
+
+	i.start(redis.Addr, "--leader-elect=false", "--resync=1s")
+	w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(6)) })
+	w.waitRow(func(row policy.Row) error {
+		if policy.CompareEpochs(row.Revision.Epoch, before.Revision.Epoch) <= 0 {
+			return errors.New("the second one has not written")
+		}
+		return nil
+	})
+
+	first.signal(syscall.SIGCONT)
+	for n := int32(2); ; n++ { // both count each change, and sooner or later the first one tries to write it
+		d.Spec.Replicas = new(n)
+		if err := w.admin.Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		w.waitReplicas(int(n))
+		select {
+		case <-first.process.Done():
+		case <-time.After(2 * time.Second):
+			if n < 20 {
+				continue
+			}
+			t.Fatal("the first one goes on")
+		}
+		break
+	}
+	if log := first.logged(); !strings.Contains(log, "the Lease is held by another process") {
+		t.Errorf("the first one does not say why it ended:\n%s", log)
+	}
+}
+
+// The API server was restored from a backup: resourceVersions and generations are lower than those in the table.
+func TestALeaderGoesOnAfterItsAPIServerWasRestored(t *testing.T) {
+	i, redis, w := setting(t)
+	w.deploy(1)
+	m := i.start(redis.Addr)
+	w.limit("login", 5)
+	row := w.waitRow(hasPolicies("login"))
+	m.process.Stop(10 * time.Second)
+
+	row.Revision = policy.Revision{Epoch: "900000000", N: 3}
+	row.PolicyList = "900000000"
+	row.Policies[0].Generation = 99
+	row.Rules[0].Limits[0].Requests = 1000
+	w.overwrite(row)
+	e := w.enforce("checkout-a")
+	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, row.Revision) })
+
+	i.start(redis.Addr)
+	again := w.waitRow(func(row policy.Row) error {
+		if row.Rules[0].Limits[0].Requests != 5 {
+			return errors.New("the row is still that of the future")
+		}
+		return nil
+	})
+	if again.Revision.Compare(row.Revision) <= 0 {
+		t.Errorf("revision %v is not above %v", again.Revision, row.Revision)
+	}
+	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, again.Revision) })
+	w.waitCondition("login", v1alpha1.ConditionEnforced, metav1.ConditionTrue, v1alpha1.ReasonEnforced)
+}
+
+// overwrite puts a row into the table past all fences.
+func (w *workload) overwrite(row policy.Row) {
+	w.t.Helper()
+	body, err := json.Marshal(row)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.redis.Set(w.t.Context(), "weir:"+w.table+":row:{"+w.String()+"}", body, 0).Err(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestARowOfANewerControllerIsLeftAlone(t *testing.T) {
+	i, redis, w := setting(t)
+	w.deploy(1)
+	m := i.start(redis.Addr)
+	w.limit("login", 5)
+	row := w.waitRow(hasPolicies("login"))
+	m.process.Stop(10 * time.Second)
+	row.Version = 2
+	w.overwrite(row)
+
+	i.start(redis.Addr, "--resync=1s")
+	w.waitCondition("login", v1alpha1.ConditionProgrammed, metav1.ConditionFalse, v1alpha1.ReasonNewerTable)
+	if _, _, err := w.read(t.Context()); !errors.Is(err, policy.ErrNewerVersion) {
+		t.Errorf("the newer row was replaced: %v", err)
+	}
+}
+
+func TestACorruptRowIsReplaced(t *testing.T) {
+	i, redis, w := setting(t)
+	w.deploy(1)
+	i.start(redis.Addr, "--resync=1s")
+	w.limit("login", 5)
+	w.waitRow(hasPolicies("login"))
+	if err := w.redis.Set(t.Context(), "weir:"+w.table+":row:{"+w.String()+"}", `{"v":1,"rules":[{}]`, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.waitRow(hasPolicies("login"))
+}

@@ -1,0 +1,183 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weir-dev/weir/api/v1alpha1"
+	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
+)
+
+// What the rendered roles allow, one line a right: role, group, resource, verb, names.
+var allowed = []string{
+	"weir-controller apps deployments get",
+	"weir-controller apps deployments list",
+	"weir-controller apps deployments watch",
+	"weir-controller events.k8s.io events create",
+	"weir-controller events.k8s.io events patch",
+	"weir-controller ratelimit.weir.dev ratelimitpolicies get",
+	"weir-controller ratelimit.weir.dev ratelimitpolicies list",
+	"weir-controller ratelimit.weir.dev ratelimitpolicies watch",
+	"weir-controller ratelimit.weir.dev ratelimitpolicies/status patch",
+	"weir-controller-leader-election coordination.k8s.io leases create",
+	"weir-controller-leader-election coordination.k8s.io leases get weir-controller-manager",
+	"weir-controller-leader-election coordination.k8s.io leases update weir-controller-manager",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies create",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies delete",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies deletecollection",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies get",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies list",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies patch",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies update",
+	"weir-policy-editor ratelimit.weir.dev ratelimitpolicies watch",
+	"weir-policy-viewer ratelimit.weir.dev ratelimitpolicies get",
+	"weir-policy-viewer ratelimit.weir.dev ratelimitpolicies list",
+	"weir-policy-viewer ratelimit.weir.dev ratelimitpolicies watch",
+}
+
+func TestTheRenderedRolesAllowNothingElse(t *testing.T) {
+	c := kube.APIServer(t)
+	var rights []string
+	for _, role := range roles(t, render(t, c, "resources: [CONFIG/default]")) {
+		rights = append(rights, rightsOf(role)...)
+	}
+	slices.Sort(rights)
+	for _, right := range rights {
+		if !slices.Contains(allowed, right) {
+			t.Errorf("not allowed: %s", right)
+		}
+	}
+	for _, right := range allowed {
+		if !slices.Contains(rights, right) {
+			t.Errorf("missing: %s", right)
+		}
+	}
+}
+
+// roles are the Roles and ClusterRoles of a manifest.
+func roles(t *testing.T, manifest string) []rbacv1.ClusterRole {
+	t.Helper()
+	var found []rbacv1.ClusterRole
+	for document := range strings.SplitSeq(manifest, "\n---\n") {
+		var role rbacv1.ClusterRole // a Role has the same form
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind == "Role" || role.Kind == "ClusterRole" {
+			found = append(found, role)
+		}
+	}
+	return found
+}
+
+func rightsOf(role rbacv1.ClusterRole) []string {
+	var rights []string
+	for _, rule := range role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					right := fmt.Sprintf("%s %s %s %s", role.Name, group, resource, verb)
+					rights = append(rights, strings.Join(append([]string{right}, rule.ResourceNames...), " "))
+				}
+			}
+		}
+		for _, url := range rule.NonResourceURLs {
+			rights = append(rights, role.Name+" "+url)
+		}
+	}
+	return rights
+}
+
+// A right that is missing keeps the controller from being ready, and it says which one (B59).
+func TestAMissingRightIsNamed(t *testing.T) {
+	i, redis, w := setting(t)
+	i.looksAfter = nil
+	var role rbacv1.ClusterRole
+	name := "weir-controller-" + i.namespace
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: name}, &role); err != nil {
+		t.Fatal(err)
+	}
+	complete := role.DeepCopy()
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "deployments") })
+	if err := w.admin.Update(t.Context(), &role); err != nil {
+		t.Fatal(err)
+	}
+	m := i.launch(redis.Addr)
+	eventually(t, func(context.Context) error {
+		log := m.logged()
+		for _, part := range []string{`cannot list resource \"deployments\"`, `API group \"apps\"`, "at the cluster scope"} {
+			if !strings.Contains(log, part) {
+				return fmt.Errorf("the log does not say %s", part)
+			}
+		}
+		return nil
+	})
+	if err := m.ready(t.Context()); err == nil {
+		t.Error("it is ready although it cannot list Deployments")
+	}
+
+	complete.ResourceVersion = ""
+	if err := w.admin.Update(t.Context(), complete); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, m.ready)
+}
+
+// With Roles in its namespaces alone, nothing is asked of the whole cluster (B59).
+func TestRolesInOneNamespaceAreEnough(t *testing.T) {
+	i, redis, w := setting(t)
+	cluster := "weir-controller-" + i.namespace
+	var role rbacv1.ClusterRole
+	if err := w.admin.Get(t.Context(), client.ObjectKey{Name: cluster}, &role); err != nil {
+		t.Fatal(err)
+	}
+	here := metav1.ObjectMeta{Namespace: w.Namespace, Name: "weir-controller"}
+	for _, object := range []client.Object{
+		&rbacv1.Role{ObjectMeta: here, Rules: role.Rules},
+		&rbacv1.RoleBinding{
+			ObjectMeta: here,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: here.Name},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: i.namespace, Name: cluster}},
+		},
+	} {
+		if err := w.admin.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.remove(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: cluster}})
+
+	w.deploy(1)
+	m := i.start(redis.Addr)
+	p := w.limit("login", 5)
+	w.waitCondition("login", v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed)
+	w.remove(p)
+	w.waitRow(tombstone)
+	if log := m.logged(); strings.Contains(log, "forbidden") {
+		t.Errorf("something was forbidden:\n%s", log)
+	}
+}
+
+// Without --namespaces all are looked after. This test is not parallel: nobody else's policies are about.
+func TestAllNamespacesAreLookedAfter(t *testing.T) {
+	c := kube.APIServer(t)
+	redis := env.Redis(t, env.RedisOptions{})
+	i := install(t, c)
+	i.start(redis.Addr)
+	for range 2 {
+		w := newWorkload(t, c, createNamespace(t, c, "shop"), redis.Addr, i.namespace)
+		w.deploy(1)
+		p := w.limit("login", 5)
+		w.waitCondition("login", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		w.remove(p)
+		w.waitRow(tombstone)
+	}
+}

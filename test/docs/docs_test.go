@@ -1,0 +1,139 @@
+// Package docs holds the pages to what they show: programs build, policies compile, and each command is one that a test
+// or continuous integration runs.
+package docs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/weir-dev/weir/api/v1alpha1"
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+const root = "../.."
+
+// covered says for each command that a page shows what runs it.
+var covered = map[string]string{
+	"make demo": "by hand before each release; its parts by test/e2e",
+	"make deploy IMG=registry.example.com/weir:v0.1.0": "test/e2e TestMakeDeployInstallsTheImage",
+	"kubectl apply -k config/samples":                  "test/e2e TestMakeDeployInstallsTheImage",
+}
+
+type block struct {
+	language, text string
+	line           int
+}
+
+func TestBlocksOfThePages(t *testing.T) {
+	for _, page := range pages(t) {
+		t.Run(strings.TrimPrefix(page, root+"/"), func(t *testing.T) {
+			for _, b := range blocks(t, page) {
+				switch {
+				case b.language == "sh":
+					checkCommands(t, b)
+				case b.language == "go" && strings.HasPrefix(b.text, "package main"):
+					checkProgram(t, b)
+				case b.language == "yaml" && strings.Contains(b.text, "kind: RateLimitPolicy"):
+					checkPolicies(t, b)
+				}
+			}
+		})
+	}
+}
+
+func pages(t *testing.T) []string {
+	t.Helper()
+	found := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".md") {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// blocks returns the fenced blocks of a page.
+func blocks(t *testing.T, page string) []block {
+	t.Helper()
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []block
+	var open *block
+	number := 0
+	for line := range strings.Lines(string(content)) {
+		number++
+		switch {
+		case open == nil && strings.HasPrefix(line, "```"):
+			open = &block{language: strings.TrimSpace(strings.TrimPrefix(line, "```")), line: number}
+		case open != nil && strings.HasPrefix(line, "```"):
+			found, open = append(found, *open), nil
+		case open != nil:
+			open.text += line
+		}
+	}
+	if open != nil {
+		t.Errorf("line %d: the block is never closed", open.line)
+	}
+	return found
+}
+
+func checkCommands(t *testing.T, b block) {
+	t.Helper()
+	for line := range strings.Lines(b.text) {
+		command := strings.TrimSpace(line)
+		if command != "" && !strings.HasPrefix(command, "#") && covered[command] == "" {
+			t.Errorf("block at line %d: nothing runs %q; add a test and name it here", b.line, command)
+		}
+	}
+}
+
+func checkProgram(t *testing.T, b block) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), file)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the program at line %d does not build: %v\n%s", b.line, err, out)
+	}
+}
+
+func checkPolicies(t *testing.T, b block) {
+	t.Helper()
+	for document := range strings.SplitSeq(b.text, "\n---\n") {
+		if !strings.Contains(document, "kind: RateLimitPolicy") {
+			continue
+		}
+		var p policy.Policy
+		if err := yaml.Unmarshal([]byte(document), &p); err != nil {
+			t.Errorf("the policy at line %d: %v", b.line, err)
+			continue
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), &v1alpha1.RateLimitPolicy{}); err != nil {
+			t.Errorf("the policy at line %d has fields that the resource does not know: %v", b.line, err)
+		}
+		var problems []error
+		for _, problem := range policy.Validate(p) {
+			problems = append(problems, problem)
+		}
+		if err := errors.Join(problems...); err != nil {
+			t.Errorf("the policy at line %d: %v", b.line, err)
+		}
+	}
+}
