@@ -49,7 +49,7 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 	}
 	if b.mirror != nil {
 		d.group.origins = d.want.origins
-		b.mirror(&d.group, &d.entries[0], a, a.Granted, 0)
+		b.mirror(&d.group, &d.entries[0], a, a.Granted, nil)
 	}
 	return answer{Answer: a, granted: granted}
 }

@@ -41,9 +41,9 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
-	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
-	// that were admitted without it.
-	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged others who had
+	// been admitted without it at these times.
+	mirror func(g *group, e *Entry, a *Answer, admitted int64, late []int64)
 	opened func(cause string)
 	// settled hears how each batch ended, after its callers.
 	settled func(err error)
@@ -104,7 +104,8 @@ type caller struct {
 	next     *caller // of its group
 	group    int
 	state    callerState
-	admitted bool  // locally, by one that left
+	admitted bool  // locally, by one that left, at the time at
+	at       int64 // on the store's clock
 	granted  bool  // by the store
 	place    int64 // among those granted
 	err      error
@@ -217,7 +218,7 @@ func (c *caller) leave(d *decision, cause string) bool {
 	}
 	c.state = left
 	if d != nil {
-		c.admitted = d.fallBack(cause)
+		c.admitted, c.at = d.fallBack(cause)
 	}
 	return true
 }
