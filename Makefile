@@ -20,6 +20,7 @@ check: lint ## The quick loop: format, lint, vet, unit tests
 .PHONY: test
 test: deps build-cluster ## Every test, with the real servers it needs; installs and builds them first
 	go test -race -timeout 30m ./...
+	go test -timeout 30m ./internal/sim
 
 .PHONY: soak
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)

@@ -41,9 +41,12 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
-	// mirror takes over what the store said of an entry, admitted of whose callers were admitted by it.
-	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
+	// that were admitted without it.
+	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
 	opened func(cause string)
+	// settled hears how each batch ended, after its callers.
+	settled func(err error)
 
 	// prompt says that a caller may ask the store on his own goroutine, and quick that the last batch was back early.
 	prompt bool
@@ -83,9 +86,7 @@ type batch struct {
 	counters []Counter
 	origins  []origin
 	callers  int
-	sent     bool
 	judged   bool
-	sentAt   int64
 }
 
 // group is the callers of one entry, a list in the order in which they came.
@@ -343,7 +344,7 @@ func (b *batcher) returned(era uint64) *batch {
 // a driver needs; the callers are answered on another one, while the next batch is under way.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if !g.seal(b.clock.monotonic()) {
+		if !g.seal() {
 			g = b.returned(g.era)
 			continue
 		}
@@ -379,6 +380,7 @@ func (b *batcher) conclude(g *batch, now int64, took time.Duration, err error) {
 		b.judge(g, true, "") // unless overdue came first
 	}
 	b.finish(g, now, err)
+	b.settled(err)
 }
 
 // watch lets the callers of a batch go when the first of them has waited for long enough, and gives its verdict at its
@@ -434,7 +436,7 @@ func (b *batcher) startOver(cause string) {
 	b.era++
 	b.mu.Unlock()
 	if g != nil {
-		g.seal(b.clock.monotonic())
+		g.seal()
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
@@ -504,7 +506,7 @@ func (g *batch) find(w *want, fingerprint uint64) int {
 
 // seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
 // sent ask for nothing.
-func (g *batch) seal(now int64) bool {
+func (g *batch) seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := 0
@@ -541,6 +543,5 @@ func (g *batch) seal(now int64) bool {
 		n := len(g.entries[i].Counters)
 		g.answers[i].Results, results = results[:0:n], results[n:]
 	}
-	g.sent, g.sentAt = true, now
 	return kept > 0
 }
