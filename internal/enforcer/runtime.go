@@ -84,7 +84,7 @@ func (p *process) Wait(ready, done <-chan struct{}, d time.Duration) Woken {
 			return WokenDone
 		}
 	}
-	t := p.timers.Get().(*time.Timer) //nolint:forcetypeassert,errcheck // New makes nothing else
+	t := p.timers.Get().(*time.Timer) //nolint:errcheck // the pool holds nothing else
 	t.Reset(d)
 	woken := WokenLate
 	select {

@@ -292,8 +292,9 @@ func describe(y *yaml.Node) string {
 			return strconv.Quote(y.Value)
 		}
 		return y.Value
+	default: // there is no alias behind resolved, and no document in a document
+		return "nothing"
 	}
-	return "nothing"
 }
 
 // Ignored takes any value.
