@@ -41,6 +41,7 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
+	denials *denials
 	// mirror takes over what the store said of an entry, admitted of whose callers were admitted by it.
 	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
 	opened func(cause string)

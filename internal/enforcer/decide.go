@@ -57,10 +57,15 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 	if len(d.want.counters) == 0 {
 		return d.withoutLimits()
 	}
-	switch {
-	case d.e.options.InProcess:
+	if d.e.options.InProcess {
 		return d.takeHere(ctx)
-	case d.e.breaker.open.Load():
+	}
+	if !peek {
+		if refused, ok := d.denied(); ok {
+			return refused
+		}
+	}
+	if d.e.breaker.open.Load() {
 		d.e.probe()
 		d.fallBack(d.e.breaker.why())
 		return d.verdict
@@ -114,7 +119,7 @@ func (d *decision) collect() (Decision, bool) {
 		cost := rule.costOf(r.Attributes)
 		if never := hopeless(limits, cost); never != nil {
 			if !rule.shadow {
-				return d.refuse(rule, RevisionDenied, Decision{
+				return d.refuse(rule, CacheDenied, Decision{
 					Status: http.StatusTooManyRequests, Source: SourceDenyCache, Cause: "no wait makes room for this request",
 					Limit: never.row.Requests, Window: microseconds(never.row.Window),
 				}), true

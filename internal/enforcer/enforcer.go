@@ -62,6 +62,7 @@ type Enforcer struct {
 	breaker *breaker
 	batcher *batcher
 	counts  *counts
+	denials *denials
 	tallies *tallies
 
 	snapshot atomic.Pointer[snapshot]
@@ -105,6 +106,7 @@ func New(o Options) *Enforcer {
 		clock:   newClock(o.Runtime),
 		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
+		denials: &denials{most: maxDenial},
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
 	}
@@ -117,8 +119,12 @@ func New(o Options) *Enforcer {
 		clock:   e.clock,
 		breaker: e.breaker,
 		counts:  e.counts,
+		denials: e.denials,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
+	}
+	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {
+		e.denials.most = shortDenial
 	}
 	if store, ok := o.Store.(Prompt); ok {
 		e.batcher.prompt = store.Prompt()

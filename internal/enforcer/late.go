@@ -19,6 +19,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			continue
 		}
 		granted, admitted := b.grant(group, a)
+		b.denials.learn(g.sentAt, group.origins, &g.entries[i], a)
 		if b.mirror != nil {
 			b.mirror(now, group, &g.entries[i], a, admitted)
 		}
@@ -110,8 +111,9 @@ const maxRefunds = 4096
 func (b *batcher) refund(refunds []Refund) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	room := maxRefunds - len(b.refunds)
-	b.refunds = append(b.refunds, refunds[:min(room, len(refunds))]...)
+	refunds = refunds[:min(len(refunds), maxRefunds-len(b.refunds))]
+	b.refunds = append(b.refunds, refunds...)
+	b.denials.owe(refunds)
 	if !b.refunding {
 		b.refunding = true
 		b.runtime.Go(b.sendRefunds)
@@ -125,6 +127,7 @@ func (b *batcher) sendRefunds() {
 		b.refunds = nil
 		if len(refunds) == 0 {
 			b.refunding = false
+			b.denials.paid(b.clock.monotonic())
 			b.mu.Unlock()
 			return
 		}
