@@ -33,9 +33,14 @@ verify: generate ## Regenerate everything, demand a clean tree, lint
 	$(MAKE) lint
 
 .PHONY: generate
-generate: ## Write the CRD, deep copies and RBAC rules that follow from the code
+generate: docs ## Write the CRD, its JSON Schema, deep copies and RBAC rules that follow from the code
 	$(TOOL) controller-gen object crd paths=./api/... output:crd:dir=config/crd
+	go run ./hack/schema
 	$(TOOL) controller-gen rbac:roleName=weir-controller paths=./controllers/... output:rbac:dir=config/rbac
+
+.PHONY: docs
+docs: ## Draw the pictures of the pages from the code
+	go run ./hack/docs docs/images
 
 .PHONY: lint
 lint: ## Format and lint (the linter itself is built by the first call, in about five minutes)

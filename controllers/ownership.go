@@ -46,6 +46,9 @@ type tableView struct {
 	outage time.Duration
 }
 
+// hasTombstone says that the table tells enforcers that there are no limits.
+func (t tableView) hasTombstone() bool { return t.row != nil && len(t.row.Rules) == 0 }
+
 // ownership remembers who owns the table and whether it answers, so that passes need not ask each time. Its methods may
 // be called concurrently.
 type ownership struct {

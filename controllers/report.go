@@ -31,7 +31,7 @@ const (
 // alone may change one; zero for never.
 func (r *Reconciler) report(ctx context.Context, in *input, d decision) (time.Duration, error) {
 	m := in.memory
-	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies
+	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies && !in.table.hasTombstone()
 	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
 	m.forgetOthers(in.policies)
 	again := wait(in.now, m.ready.changes())

@@ -33,8 +33,8 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// workers reconcile that many workloads at a time.
-	workers = 4
+	// workers reconcile that many workloads at a time. A pass mostly waits for Redis and the API server.
+	workers = 8
 	// firstRetry and lastRetry bound the growing wait after errors.
 	firstRetry, lastRetry = 100 * time.Millisecond, 30 * time.Second
 	// passTimeout bounds one pass: some requests to the API server and to the table.

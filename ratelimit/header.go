@@ -2,17 +2,17 @@ package ratelimit
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
 )
 
-// setHeader writes Retry-After, and the fields of draft-ietf-httpapi-ratelimit-headers-11, which are lists of RFC 9651:
+// SetHeader writes into the header of a response what the client should know of the decision, for applications that
+// answer without Middleware: Retry-After, and the fields of draft-ietf-httpapi-ratelimit-headers-11, which are lists of RFC 9651:
 //
 //	RateLimit-Policy: "checkout/exports";q=5;w=60
 //	RateLimit: "checkout/exports";r=0;t=40
-func (d *Decision) setHeader(h http.Header) {
+func (d *Decision) SetHeader(h http.Header) {
 	if d.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(seconds(d.RetryAfter), 10))
 	}
@@ -64,7 +64,7 @@ func (d *Decision) appendName(b []byte) []byte {
 
 // seconds rounds up: a client that comes back after so many is not too early.
 func seconds(d time.Duration) int64 {
-	return max(1, int64(math.Ceil(d.Seconds())))
+	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
 // problem is a document of RFC 9457.

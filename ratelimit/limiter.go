@@ -17,8 +17,9 @@ import (
 
 // Limiter decides whether requests are within their limits. All of its methods are safe for concurrent use.
 //
-// New starts no goroutine. Run polls and listens until its context ends. A decision that asks the store may start
-// goroutines of its own, which end with the store's answer, at the latest after a second or so.
+// New starts no goroutine, except that go-redis begins to connect. Run polls and listens until its context ends. A
+// decision that asks the store may start goroutines of its own, which end with the store's answer, at the latest one
+// second after StoreTimeout.
 type Limiter struct {
 	options  Options
 	enforcer *enforcer.Enforcer

@@ -19,7 +19,7 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 		if l.options.OnDecision != nil {
 			l.options.OnDecision(w, r, d)
 		}
-		d.setHeader(w.Header())
+		d.SetHeader(w.Header())
 		if !d.Allowed {
 			d.writeProblem(w)
 			return
@@ -52,6 +52,12 @@ func (l *Limiter) route(r *http.Request, mux *http.ServeMux) string {
 	if mux == nil {
 		return r.Pattern
 	}
+	return MuxRoute(mux, r)
+}
+
+// MuxRoute returns the Route of a request that mux is going to serve: the pattern, or NoRoute where the mux redirects
+// or refuses the request.
+func MuxRoute(mux *http.ServeMux, r *http.Request) string {
 	handler, pattern := mux.Handler(r)
 	if pattern == "" {
 		return NoRoute

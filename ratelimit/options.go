@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +29,9 @@ type Options struct {
 	Table string
 
 	// Redis is where the policies and the counters are. The limiter makes its own client of these options: retries are
-	// off whatever they say, because a command that was sent twice would be charged twice.
+	// off whatever they say, because a command that was sent twice would be charged twice. go-redis itself writes a line
+	// to stderr for each connection that fails; its logger is the whole process's, so only the application may change
+	// it, with redis.SetLogger.
 	Redis *redis.UniversalOptions
 
 	// Counters is where requests are counted. Default: in Redis. Memory counts in this process.
@@ -89,6 +93,49 @@ const (
 
 // NoRoute is the Route of a request that the router serves by no template: one that it refuses or redirects.
 const NoRoute = policy.NoRoute
+
+// OptionsFromEnv reads the environment that Weir's pod template fragment sets:
+//
+//	WEIR_TABLE            the table, "default" if unset
+//	WEIR_NAMESPACE        the pod's namespace
+//	WEIR_WORKLOAD         the name of its Deployment, or group/kind/name
+//	WEIR_TRUSTED_PROXIES  prefixes or addresses, separated by commas
+//	POD_NAME              the pod's name
+//
+// Nothing else in this package reads the environment.
+func OptionsFromEnv() (Options, error) {
+	proxies, err := parsePrefixes(os.Getenv("WEIR_TRUSTED_PROXIES"))
+	if err != nil {
+		return Options{}, fmt.Errorf("reading WEIR_TRUSTED_PROXIES: %w", err)
+	}
+	return Options{
+		Namespace:      os.Getenv("WEIR_NAMESPACE"),
+		Workload:       os.Getenv("WEIR_WORKLOAD"),
+		Table:          os.Getenv("WEIR_TABLE"),
+		TrustedProxies: proxies,
+		Pod:            os.Getenv("POD_NAME"),
+	}, nil
+}
+
+func parsePrefixes(list string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for item := range strings.SplitSeq(list, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		if addr, err := netip.ParseAddr(item); err == nil {
+			prefixes = append(prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+			continue
+		}
+		prefix, err := netip.ParsePrefix(item)
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a prefix such as 10.0.0.0/8", item)
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
+}
 
 // workload reads Namespace and Workload.
 func (o *Options) workload() (policy.Workload, error) {

@@ -31,6 +31,7 @@ type settings struct {
 	listen string
 	redis  string
 	user   string
+	start  time.Duration
 	drain  time.Duration
 	// storeTimeout is ratelimit.Options.StoreTimeout.
 	storeTimeout time.Duration
@@ -41,6 +42,7 @@ func main() {
 	flag.StringVar(&s.listen, "listen", envOr("LISTEN", ":8080"), "address to serve on (LISTEN)")
 	flag.StringVar(&s.redis, "redis", envOr("REDIS", "127.0.0.1:6379"), "addresses of Redis, separated by commas (REDIS)")
 	flag.StringVar(&s.user, "redis-user", os.Getenv("REDIS_USER"), "user of Redis (REDIS_USER); the password is REDIS_PASSWORD")
+	flag.DurationVar(&s.start, "start", 5*time.Second, "how long to wait for policies before serving without")
 	flag.DurationVar(&s.drain, "drain", 5*time.Second, "how long requests may take to end after SIGTERM")
 	flag.DurationVar(&s.storeTimeout, "store-timeout", 0, "how long a decision waits for Redis (STORE_TIMEOUT); 0 is the library's default")
 	flag.Parse()
@@ -57,11 +59,18 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	redis.SetLogger(quiet{})
 	if err := run(ctx, s, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "checkout: %v\n", err)
 		os.Exit(1)
 	}
 }
+
+// quiet drops what the Redis client logs to stderr on its own, a line for each connection that fails: the limiter tells
+// an outage once. The client's logger is the process's, so it is the application's to set.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 func envOr(name, otherwise string) string {
 	if value := os.Getenv(name); value != "" {
@@ -85,6 +94,7 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 		Password: os.Getenv("REDIS_PASSWORD"),
 	}
 	options.StoreTimeout = s.storeTimeout
+	options.StartTimeout = s.start
 	options.Attributes = attributes
 	options.OnDecision = show
 	options.Registerer = registry

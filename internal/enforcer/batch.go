@@ -373,11 +373,11 @@ func (b *batcher) conclude(g *batch, now int64, took time.Duration, err error) {
 	case err != nil:
 		b.counts.fail(reasonOf(err))
 		b.judge(g, false, err.Error())
-	case took <= b.timeout:
-		b.clock.learn(now, b.clock.monotonic())
-		b.judge(g, true, "")
 	default:
-		b.judge(g, false, timeoutCause)
+		if took <= b.timeout { // a late answer tells an old time
+			b.clock.learn(now, b.clock.monotonic())
+		}
+		b.judge(g, true, "") // unless overdue came first
 	}
 	b.finish(g, now, err)
 }

@@ -33,6 +33,12 @@ type denials struct {
 	credited atomic.Int64
 }
 
+func newDenials() *denials {
+	s := &denials{most: maxDenial}
+	s.credited.Store(-1) // before the first moment
+	return s
+}
+
 // denial does not change. A request is denied by it if it wants at least as much of the same counter, by the same
 // numbers and under the same revision.
 type denial struct {

@@ -49,8 +49,9 @@ const (
 type Local interface {
 	// TakeAt answers an entry at a time of the caller's, in µs.
 	TakeAt(now int64, e *Entry, a *Answer)
-	// Note charges c for what was admitted elsewhere, and then leaves no more than left.
-	Note(now int64, c *Counter, charged, left int64)
+	// Note charges c for what the store admitted, with weighs in use there of the whole limit, and leaves no more than
+	// left.
+	Note(now int64, c *Counter, charged, weighs, left int64)
 }
 
 // Enforcer decides. All of its methods are safe for concurrent use; Decide and Peek also before and after Run.
@@ -98,6 +99,9 @@ func New(o Options) *Enforcer {
 	if o.Runtime == nil {
 		o.Runtime = newProcess()
 	}
+	if o.Runtime == nil {
+		o.Runtime = newProcess()
+	}
 	o.TrustedProxies = unmapPrefixes(o.TrustedProxies)
 	e := &Enforcer{
 		options: o,
@@ -106,7 +110,7 @@ func New(o Options) *Enforcer {
 		clock:   newClock(o.Runtime),
 		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
-		denials: &denials{most: maxDenial},
+		denials: newDenials(),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
 	}
@@ -188,8 +192,10 @@ func (e *Enforcer) mirror(now int64, g *group, entry *Entry, a *Answer, admitted
 			continue
 		}
 		c := entry.Counters[i]
+		remaining := a.Results[i].Remaining
+		weighs := max(0, c.Limit.Capacity()-remaining)
 		c.Limit = o.rule.share(o.limit, place, c.Identity)
-		e.options.Local.Note(now, &c, admitted*c.Cost, place.Part(a.Results[i].Remaining, c.Identity.turn()))
+		e.options.Local.Note(now, &c, admitted*c.Cost, weighs, place.Part(remaining, c.Identity.turn()))
 	}
 }
 

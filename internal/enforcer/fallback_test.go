@@ -134,6 +134,29 @@ func TestOwnUseCountsAgainstTheShare(t *testing.T) {
 	})
 }
 
+// A replica that has had all of the traffic for long is not mute for long when the store goes.
+func TestUnevenTrafficIsNotHeldAgainstAReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, policyOf("p", byKey("r", bucket(30, "1m"))))
+		for range 1800 { // half an hour at 30 per minute, which is 3 times the share
+			advance(time.Second)
+			f.replicas[0].Decide(t.Context(), as("alice"))
+			advance(time.Second)
+		}
+		f.down()
+		admitted := 0
+		for range 60 {
+			advance(time.Second)
+			if f.replicas[0].Decide(t.Context(), as("alice")).Allowed {
+				admitted++
+			}
+		}
+		if admitted < 10 || admitted > 20 {
+			t.Errorf("admitted %d in the first minute without the store, want its share of 10 and the burst of as much", admitted)
+		}
+	})
+}
+
 // Several rules fall back each by its own choice; one that fails closed denies, and then nothing is charged.
 func TestRulesFallBackEachByItsOwnChoice(t *testing.T) {
 	rule := func(name string, requests int64, mode policy.OnStoreFailure) policy.Rule {

@@ -18,13 +18,11 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			b.fail(group, failure)
 			continue
 		}
-		granted, admitted := b.grant(group, a)
 		b.denials.learn(g.sentAt, group.origins, &g.entries[i], a)
-		if b.mirror != nil {
-			b.mirror(now, group, &g.entries[i], a, admitted)
-		}
-		if granted < a.Granted {
-			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
+		// Before any caller goes on: what it was granted must count when it comes back and finds the store gone.
+		b.mirror(now, group, &g.entries[i], a, min(a.Granted, group.waiting()))
+		if used := b.grant(group, a); used < a.Granted {
+			refunds = appendRefunds(refunds, &g.entries[i], a, used, now)
 		}
 	}
 	g.end()
@@ -34,8 +32,18 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 	}
 }
 
-// grant hands out what the store granted. It returns how much was of use, and how much of that to callers who waited.
-func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
+// waiting counts the callers who still wait.
+func (g *group) waiting() (n int64) {
+	for c := g.first; c != nil; c = c.next {
+		if c.state == waiting {
+			n++
+		}
+	}
+	return n
+}
+
+// grant hands out what the store granted, and returns how much of it was of use.
+func (b *batcher) grant(group *group, a *Answer) (used int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
 	for c := group.first; c != nil; c = c.next {
 		if c.state != waiting {
@@ -49,9 +57,8 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 		}
 		c.state = answered
 	}
-	admitted = used
 	if group.peek {
-		return used, admitted
+		return used
 	}
 	for _, c := range gone {
 		if c.admitted && used < a.Granted {
@@ -73,7 +80,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 			b.counts.late[LateDenied].Add(1)
 		}
 	}
-	return used, admitted
+	return used
 }
 
 func (b *batcher) fail(group *group, err error) {

@@ -84,9 +84,6 @@ func (e *Enforcer) Run(ctx context.Context) error {
 			timer.Reset(spread(wait))
 			wait = min(2*wait, e.options.PollInterval, max(e.options.StartTimeout/4, retryMin))
 		}
-		if e.breaker.open.Load() {
-			e.probe()
-		}
 	}
 }
 
@@ -101,7 +98,8 @@ func (e *Enforcer) leave(ctx context.Context) {
 	}
 }
 
-// Poll reads the table once, takes what is new, and reports what is in force.
+// Poll reads the table once, takes what is new, and reports what is in force. If decisions are made without the store,
+// it is also asked whether it is back, when it is time to.
 func (e *Enforcer) Poll(ctx context.Context) error {
 	e.poll.Lock()
 	defer e.poll.Unlock()
@@ -121,6 +119,9 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 			e.table.failing = true
 			e.log.Warn("Cannot read the policy table, going by what was read last", "error", err)
 		}
+	}
+	if e.breaker.open.Load() {
+		e.probe()
 	}
 	return err
 }

@@ -225,7 +225,7 @@ func TestWaitReady(t *testing.T) {
 		err    string
 	}{
 		"a row is there":                             {&table{state: enforcer.TableState{Owner: "test"}}, time.Nanosecond, time.Second, ""},
-		"a row comes on being asked for":             {&table{state: enforcer.TableState{Owner: "test"}}, 500 * time.Millisecond, time.Second, ""},
+		"a row comes on being asked for":             {&table{state: enforcer.TableState{Owner: "test"}}, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
 		"nobody limits this workload":                {&table{state: enforcer.TableState{Owner: "test"}}, 0, 3 * time.Second, ""},
 		"the store is down":                          {&table{err: errDown}, 0, 7 * time.Second, "down"},
 		"no controller ever wrote to the table":      {&table{}, 0, 7 * time.Second, "no controller ever wrote"},

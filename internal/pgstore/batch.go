@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,14 +18,6 @@ const (
 	maxWindow   = 31 * 24 * 3600 * 1_000_000 // µs
 	maxCost     = algorithm.MaxDebit         // above every capacity, so it stands for all costs above it
 	maxCallers  = 1 << 31                    // callers × cost stays within 63 bits
-)
-
-const (
-	oidInt8       = pgtype.Int8OID
-	oidBool       = pgtype.BoolOID
-	oidBoolArray  = pgtype.BoolArrayOID
-	oidInt8Array  = pgtype.Int8ArrayOID
-	oidByteaArray = pgtype.ByteaArrayOID
 )
 
 var (
@@ -60,7 +51,6 @@ func newBatch(entries int) *batch {
 		charged: make([]bool, 0, entries),
 		entries: make([]int64, 0, 5*entries),
 		refs:    make([]int64, 0, 6*entries),
-		ends:    []int64{},
 	}
 }
 
@@ -111,6 +101,7 @@ func (b *batch) addRefund(r *enforcer.Refund) error {
 func (b *batch) addRef(c *enforcer.Counter, times int64, charged bool) error {
 	l := c.Limit
 	if l.Algorithm > algorithm.SlidingWindowLog || l.Requests < 0 || l.Requests > maxRequests ||
+		l.Algorithm == algorithm.SlidingWindowLog && l.Requests > algorithm.MaxLogEntries ||
 		l.Window <= 0 || l.Window > maxWindow || l.Burst < 0 || l.Burst > maxRequests {
 		return fmt.Errorf("%w: %+v", errLimit, l)
 	}
@@ -140,25 +131,19 @@ func (b *batch) sorted() *batch {
 }
 
 // statement is the call of step. The batch is spent afterwards.
-func (b *batch) statement(sql string, refunding bool, time func() int64) (statement, error) {
+func (b *batch) statement(sql string, refunding bool, now []byte) statement {
 	b.sorted()
-	var now *int64
-	if time != nil {
-		t := time()
-		now = &t
+	return statement{
+		sql: sql,
+		oids: []uint32{
+			pgtype.BoolOID, pgtype.ByteaArrayOID, pgtype.BoolArrayOID,
+			pgtype.Int8ArrayOID, pgtype.Int8ArrayOID, pgtype.Int8ArrayOID, pgtype.Int8OID,
+		},
+		params: [][]byte{
+			encodeBool(refunding), encodeByteas(b.keys), encodeBools(b.charged),
+			encodeInt8s(b.entries), encodeInt8s(b.refs), encodeInt8s(b.ends), now,
+		},
 	}
-	st := statement{
-		sql:  sql,
-		oids: []uint32{oidBool, oidByteaArray, oidBoolArray, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8},
-	}
-	for i, argument := range []any{refunding, b.keys, b.charged, b.entries, b.refs, b.ends, now} {
-		encoded, err := encode(st.oids[i], argument)
-		if err != nil {
-			return statement{}, err
-		}
-		st.params = append(st.params, encoded)
-	}
-	return st, nil
 }
 
 // reply is what step returned.
@@ -168,25 +153,24 @@ type reply struct {
 	results []int64
 }
 
-func newReply(row [][]byte) (*reply, error) {
+func newReply(row [][]byte) (r reply, err error) {
 	if len(row) != 3 {
-		return nil, fmt.Errorf("%w: %d columns, want 3", errReply, len(row))
+		return reply{}, fmt.Errorf("%w: %d columns, want 3", errReply, len(row))
 	}
-	if len(row[0]) != 8 {
-		return nil, fmt.Errorf("%w: a time of %d bytes", errReply, len(row[0]))
+	if r.now, err = decodeInt8(row[0]); err != nil {
+		return reply{}, err
 	}
-	r := &reply{now: int64(binary.BigEndian.Uint64(row[0]))}
-	if err := types.Scan(oidInt8Array, pgtype.BinaryFormatCode, row[1], &r.granted); err != nil {
-		return nil, fmt.Errorf("%w: reading what was granted: %v", errReply, err)
+	if r.granted, err = decodeInt8s(row[1]); err != nil {
+		return reply{}, err
 	}
-	if err := types.Scan(oidInt8Array, pgtype.BinaryFormatCode, row[2], &r.results); err != nil {
-		return nil, fmt.Errorf("%w: reading results: %v", errReply, err)
+	if r.results, err = decodeInt8s(row[2]); err != nil {
+		return reply{}, err
 	}
 	return r, nil
 }
 
 // decode reads the reply to entries into answers.
-func (r *reply) decode(entries []enforcer.Entry, answers []enforcer.Answer) error {
+func (r reply) decode(entries []enforcer.Entry, answers []enforcer.Answer) error {
 	granted, results := 0, 0
 	for i := range entries {
 		granted += 1 + len(entries[i].Shadow)

@@ -2,10 +2,11 @@ package pgstore
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const (
@@ -73,30 +74,25 @@ func (s *Store) cleanUpRound(ctx context.Context, page int64) (next int64, err e
 // cleanUp deletes what no longer weighs on cleanUpPages pages. It returns the size of the table in pages, 0 if another
 // replica is at it.
 func (s *Store) cleanUp(ctx context.Context, page int64) (pages, deleted int64, err error) {
-	var now *int64
-	if s.time != nil {
-		t := s.time()
-		now = &t
-	}
-	st := statement{sql: s.sql.cleanUp, oids: []uint32{oidInt8, oidInt8, oidInt8}}
-	for _, argument := range []any{page, int64(cleanUpPages), now} {
-		encoded, err := encode(oidInt8, argument)
-		if err != nil {
-			return 0, 0, err
-		}
-		st.params = append(st.params, encoded)
+	st := statement{
+		sql:    s.sql.cleanUp,
+		oids:   []uint32{pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID},
+		params: [][]byte{encodeInt8(page), encodeInt8(cleanUpPages), s.now()},
 	}
 	row, err := s.run(ctx, st)
 	if err != nil {
 		return 0, 0, fmt.Errorf("cleaning up: %w", err)
 	}
-	if len(row) != 2 || len(row[1]) != 8 {
-		return 0, 0, classify(fmt.Errorf("cleaning up: %w", errReply))
+	if len(row) != 2 {
+		return 0, 0, classify(fmt.Errorf("cleaning up: %w: %d columns, want 2", errReply, len(row)))
 	}
 	if row[0] == nil {
 		return 0, 0, nil
 	}
-	return int64(binary.BigEndian.Uint64(row[0])), int64(binary.BigEndian.Uint64(row[1])), nil
+	if pages, err = decodeInt8(row[0]); err == nil {
+		deleted, err = decodeInt8(row[1])
+	}
+	return pages, deleted, classify(err)
 }
 
 // jittered is d, give or take a fifth, so that replicas that started together do not act together.

@@ -106,10 +106,10 @@ func TestRunPreparesAndCleansUpUntilItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- store.Run(ctx) }()
-	waitFor(t, func() bool { return number(t, pool, "select count(*) from pg_proc where proname = 'clean_up'") > 0 })
+	waitFor(t, "the schema", func() bool { return number(t, pool, "select count(*) from pg_proc where proname = 'clean_up'") > 0 })
 	fill(t, store, "short", 10, second/10)
 	fill(t, store, "long", 3, hour)
-	waitFor(t, func() bool { return number(t, pool, "select count(*) from weir.counters") == 3 })
+	waitFor(t, "the clean-up", func() bool { return number(t, pool, "select count(*) from weir.counters") == 3 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -136,7 +136,7 @@ func TestChangesStayWithinTheirPages(t *testing.T) {
 		t.Errorf("40,000 changes of 200 rows took the table from %d to %d bytes without vacuum", before, after)
 	}
 	exec(t, pool, "select pg_stat_force_next_flush()")
-	waitFor(t, func() bool {
+	waitFor(t, "heap-only updates to be counted", func() bool {
 		return number(t, pool, "select coalesce(sum(n_tup_hot_upd), 0) from pg_stat_user_tables where relname = 'counters'") >= 40_000
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,7 +106,7 @@ func TestDeadlockWithAStranger(t *testing.T) {
 	}()
 	// The take holds the first row and waits for the second; then the stranger wants the first, and the take has to give
 	// way.
-	waitFor(t, func() bool {
+	waitFor(t, "the take to wait", func() bool {
 		return number(t, pool, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'") > 0
 	})
 	if _, err := stranger.Exec(t.Context(), "select from weir.counters where key = $1 for update", keyOf(first)); err != nil {
@@ -116,7 +118,7 @@ func TestDeadlockWithAStranger(t *testing.T) {
 	if got := <-granted; got != 4 {
 		t.Errorf("%d of 4 granted", got)
 	}
-	waitFor(t, func() bool {
+	waitFor(t, "the deadlock to be counted", func() bool {
 		return number(t, pool, "select deadlocks from pg_stat_database where datname = current_database()") >= 1
 	})
 	for _, c := range []enforcer.Counter{first, second} {
@@ -126,13 +128,33 @@ func TestDeadlockWithAStranger(t *testing.T) {
 	}
 }
 
-// waitFor polls a condition of a real server.
-func waitFor(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatal("gave up waiting")
-		}
+// Where transactions refuse to wait for each other, a hot row would undo one statement for each that succeeds. The store
+// learns from the first refusals what it has to ask for.
+func TestHotRowUnderSerializable(t *testing.T) {
+	pool := prepared(t, env.Postgres(t, "default_transaction_isolation = serializable").DSN, 16)
+	store := New(pool, Options{StatementTimeout: patient, Time: func() int64 { return noon }})
+	one := counter("acme", algorithm.Limit{Requests: 1_000, Window: hour})
+	var admitted atomic.Int64
+	var wait sync.WaitGroup
+	for range 64 {
+		wait.Go(func() {
+			for range 20 {
+				answers := make([]enforcer.Answer, 1)
+				if _, err := store.Take(t.Context(), []enforcer.Entry{entry(1, one)}, answers); err != nil {
+					t.Error(err)
+				}
+				admitted.Add(answers[0].Granted)
+			}
+		})
+	}
+	wait.Wait()
+	if got := admitted.Load(); got != 1_000 {
+		t.Errorf("%d of 1,280 admitted, want 1,000", got)
+	}
+	exec(t, pool, "select pg_stat_force_next_flush()")
+	const connections = 16
+	if n := number(t, pool, "select xact_rollback from pg_stat_database where datname = current_database()"); n == 0 || n > 3*connections {
+		t.Errorf("%d statements were undone, want some at first and then none", n)
 	}
 }
 
@@ -235,7 +257,7 @@ func TestFailuresHaveReasons(t *testing.T) {
 		_, _ = store.Take(ctx, entries, answers)
 		wanted(t, ctx, store, enforcer.ReasonRefused)
 		server.Start()
-		waitFor(t, func() bool {
+		waitFor(t, "an answer", func() bool {
 			_, err := store.Take(t.Context(), entries, answers)
 			return err == nil
 		})

@@ -21,17 +21,6 @@ const (
 	readOnlyTransaction  = "25006"
 )
 
-// types encodes and decodes arrays. It is only read.
-var types = pgtype.NewMap()
-
-func encode(oid uint32, value any) ([]byte, error) {
-	encoded, err := types.Encode(oid, pgtype.BinaryFormatCode, value, nil)
-	if err != nil {
-		return nil, fmt.Errorf("encoding arguments: %w", err)
-	}
-	return encoded, nil
-}
-
 // statements are the texts that a Store sends.
 type statements struct {
 	begin, timeout, step, reset, cleanUp, commit string
@@ -44,8 +33,7 @@ func newStatements(schema string, timeout time.Duration) statements {
 		begin:   "begin isolation level read committed",
 		timeout: "select set_config('statement_timeout', '" + strconv.FormatInt(ms, 10) + "', true)",
 		step:    inSchema(`select now, granted, results from "weir".step($1, $2, $3, $4, $5, $6, $7)`, schema),
-		reset: inSchema(`delete from "weir".counters where key in
-			(select key from "weir".counters where key = any ($1) order by key for update)`, schema),
+		reset:   inSchema(`select "weir".forget($1)`, schema),
 		cleanUp: inSchema(`select pages, deleted from "weir".clean_up($1, $2, $3)`, schema),
 		commit:  "commit",
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-dev/weir/internal/enforcer"
@@ -114,29 +115,31 @@ func (s *Store) Reset(ctx context.Context, counters []enforcer.Counter) error {
 	for i := range counters {
 		b.place(&counters[i])
 	}
-	keys, err := encode(oidByteaArray, b.sorted().keys)
-	if err != nil {
-		return fmt.Errorf("resetting: %w", err)
+	reset := statement{
+		sql:    s.sql.reset,
+		oids:   []uint32{pgtype.ByteaArrayOID},
+		params: [][]byte{encodeByteas(b.sorted().keys)},
 	}
-	if _, err := s.run(ctx, statement{sql: s.sql.reset, oids: []uint32{oidByteaArray}, params: [][]byte{keys}}); err != nil {
+	if _, err := s.run(ctx, reset); err != nil {
 		return fmt.Errorf("resetting: %w", err)
 	}
 	return nil
 }
 
 // step runs the batch on the database and decodes what came back.
-func (s *Store) step(ctx context.Context, b *batch, refunding bool) (*reply, error) {
-	st, err := b.statement(s.sql.step, refunding, s.time)
+func (s *Store) step(ctx context.Context, b *batch, refunding bool) (reply, error) {
+	row, err := s.run(ctx, b.statement(s.sql.step, refunding, s.now()))
 	if err != nil {
-		return nil, err
-	}
-	row, err := s.run(ctx, st)
-	if err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	r, err := newReply(row)
-	if err != nil {
-		return nil, classify(err)
+	return r, classify(err)
+}
+
+// now is the time as an argument: null where the database has to look at its own clock.
+func (s *Store) now() []byte {
+	if s.time == nil {
+		return nil
 	}
-	return r, nil
+	return encodeInt8(s.time())
 }

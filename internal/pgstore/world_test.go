@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weir-dev/weir/hack/dev/process"
 	"github.com/weir-dev/weir/internal/enforcer"
 	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 	"github.com/weir-dev/weir/internal/enforcer/storetest"
@@ -67,6 +68,22 @@ func number(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) int64 {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return n
+}
+
+// waitFor polls a condition of a real server.
+func waitFor(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := process.Poll(ctx, 5*time.Millisecond, func(context.Context) error {
+		if !holds() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
 }
 
 func keyOf(c enforcer.Counter) []byte { return append(c.Identity[:], c.ID...) }

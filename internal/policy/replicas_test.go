@@ -271,3 +271,24 @@ func TestCountReplicasOverRandomLives(t *testing.T) {
 		}
 	}
 }
+
+func TestCountReplicasForgetsNoFallThatItHasNoRoomFor(t *testing.T) {
+	now := int64(1_700_000_000_000_000)
+	first, _ := CountReplicas(deployment(20, 20, 20, 0), 0, 1, nil, now)
+	previous := &first
+	for ready := int32(19); ready >= 0; ready-- { // twenty falls, one a second
+		now += time.Second.Microseconds()
+		got, _ := CountReplicas(deployment(20, 20, max(ready, 1), 0), 0, 1, previous, now)
+		if got.N != 20 {
+			t.Errorf("N = %d with %d ready, want 20: all of them served within the last 30 s", got.N, ready)
+		}
+		if len(got.Falls) > maxFalls {
+			t.Errorf("%d falls remembered, want at most %d", len(got.Falls), maxFalls)
+		}
+		previous = &got
+	}
+	now += fallHold.Microseconds()
+	if got, _ := CountReplicas(deployment(20, 20, 1, 0), 0, 1, previous, now); got.N != 1 {
+		t.Errorf("N = %d 30 s after the last fall, want 1", got.N)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -80,4 +81,36 @@ func benchmarkTake(b *testing.B, w *world, s *Store, limit algorithm.Limit, size
 	decisions := float64(b.N * size)
 	b.ReportMetric((after.script-before.script)/decisions, "µs-script/decision")
 	b.ReportMetric((after.processor-before.processor)/decisions, "µs-server/decision")
+}
+
+// BenchmarkLongLog takes one counter with many entries, each time at another time: one entry comes and one goes.
+func BenchmarkLongLog(b *testing.B) {
+	w := newWorld(b, env.RedisOptions{})
+	for _, entries := range []int64{100, algorithm.MaxLogEntries} {
+		b.Run(fmt.Sprint(entries, " entries"), func(b *testing.B) {
+			ctx := b.Context()
+			now := int64(start)
+			s := w.store(func() int64 { return now })
+			c := counterOf(fmt.Sprint("long", entries), algorithm.SlidingWindowLog, entries, time.Hour)
+			step := c.Limit.Window / entries
+			ask := []enforcer.Entry{{Counters: []enforcer.Counter{c}, Enforced: 1, N: 1}}
+			answers := make([]enforcer.Answer, 1)
+			take := func() {
+				now += step
+				if _, err := s.Take(ctx, ask, answers); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range entries {
+				take()
+			}
+			before := usageOf(ctx, b, w.admin)
+			for b.Loop() {
+				take()
+			}
+			after := usageOf(ctx, b, w.admin)
+			b.ReportMetric((after.script-before.script)/float64(b.N), "µs-script/decision")
+			b.ReportMetric(float64(w.admin.MemoryUsage(ctx, keyOf(s, c)).Val()), "bytes")
+		})
+	}
 }

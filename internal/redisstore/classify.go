@@ -124,8 +124,8 @@ func reasonOfNetwork(err error) enforcer.Reason {
 		errors.As(err, &network) && network.Timeout():
 		return enforcer.ReasonTimeout
 	}
-	// go-redis reads what is not RESP as an error of its own without a type.
-	if strings.HasPrefix(err.Error(), "redis: ") {
+	// What go-redis cannot read is an error without a type.
+	if strings.Contains(err.Error(), "redis: can't parse") || strings.Contains(err.Error(), "redis: invalid") {
 		return enforcer.ReasonReply
 	}
 	return enforcer.ReasonOther

@@ -97,8 +97,26 @@ func within(t *testing.T, limit time.Duration, condition func(context.Context) e
 	}
 }
 
-func TestSlotsAreThoseOfTheCluster(t *testing.T) {
+// TestCluster shares one cluster, which takes seconds to start; the last of its parts kills a node.
+func TestCluster(t *testing.T) {
 	w := newClusterWorld(t)
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *clusterWorld)
+	}{
+		{"slots are those of the cluster", testSlots},
+		{"only what every slot admits is admitted", testEverySlotAdmits},
+		{"it is exact once refunds have settled", testExactOnceSettled},
+		{"a moved slot is followed and charged once", testMovedSlot},
+		{"lost scripts are loaded", testLostScripts},
+		{"the table works", testTableOnCluster},
+		{"without the slots of a dead node it answers", testDeadNode},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.test(t, w) })
+	}
+}
+
+func testSlots(t *testing.T, w *clusterWorld) {
 	for i := range 200 {
 		c := fixed(enforcer.Identity{byte(i), byte(7 * i), 3}, "limit", 1)
 		want, err := w.nodes[0].ClusterKeySlot(t.Context(), string(appendCounter(nil, "weir:t1:c:shop:{", &c))).Result()
@@ -111,8 +129,7 @@ func TestSlotsAreThoseOfTheCluster(t *testing.T) {
 	}
 }
 
-func TestClusterAdmitsOnlyWhatEverySlotAdmits(t *testing.T) {
-	w := newClusterWorld(t)
+func testEverySlotAdmits(t *testing.T, w *clusterWorld) {
 	s := w.store()
 	wide := fixed(identityAt(0, 0), "wide", 100)
 	narrow := fixed(identityAt(1, 0), "narrow", 3)
@@ -147,11 +164,10 @@ func TestClusterAdmitsOnlyWhatEverySlotAdmits(t *testing.T) {
 	})
 }
 
-func TestClusterIsExactOnceRefundsHaveSettled(t *testing.T) {
-	w := newClusterWorld(t)
+func testExactOnceSettled(t *testing.T, w *clusterWorld) {
 	var admitted atomic.Int64
 	var calls sync.WaitGroup
-	a, b := fixed(identityAt(0, 1), "a", 100), fixed(identityAt(1, 1), "b", 60)
+	a, b := fixed(identityAt(0, 1), "exact", 100), fixed(identityAt(1, 1), "exact", 60)
 	stores := []*Store{w.store(), w.store()}
 	for i := range 200 {
 		calls.Go(func() {
@@ -177,8 +193,7 @@ func TestClusterIsExactOnceRefundsHaveSettled(t *testing.T) {
 	})
 }
 
-func TestClusterAnswersWithoutTheSlotsOfADeadNode(t *testing.T) {
-	w := newClusterWorld(t)
+func testDeadNode(t *testing.T, w *clusterWorld) {
 	s := w.store()
 	alive, dead := fixed(identityAt(0, 0), "alive", 10), fixed(identityAt(2, 0), "dead", 10)
 	peek(t, s, alive, dead)
@@ -208,8 +223,7 @@ func TestClusterAnswersWithoutTheSlotsOfADeadNode(t *testing.T) {
 	}
 }
 
-func TestClusterFollowsAMovedSlotAndChargesOnce(t *testing.T) {
-	w := newClusterWorld(t)
+func testMovedSlot(t *testing.T, w *clusterWorld) {
 	ctx := t.Context()
 	s := w.store()
 	c := fixed(identityAt(0, 2), "moved", 100)
@@ -255,10 +269,9 @@ func TestClusterFollowsAMovedSlotAndChargesOnce(t *testing.T) {
 	}
 }
 
-func TestClusterLoadsLostScripts(t *testing.T) {
-	w := newClusterWorld(t)
+func testLostScripts(t *testing.T, w *clusterWorld) {
 	s := w.store()
-	a, b := fixed(identityAt(0, 0), "a", 10), fixed(identityAt(1, 0), "b", 10)
+	a, b := fixed(identityAt(0, 3), "lost", 10), fixed(identityAt(1, 3), "lost", 10)
 	answers := make([]enforcer.Answer, 1)
 	for i := range 3 {
 		for _, node := range w.nodes {
@@ -271,8 +284,7 @@ func TestClusterLoadsLostScripts(t *testing.T) {
 	}
 }
 
-func TestTableWorksOnACluster(t *testing.T) {
-	w := newClusterWorld(t)
+func testTableOnCluster(t *testing.T, w *clusterWorld) {
 	ctx := t.Context()
 	table := NewTable(w.controller, testTable, "blue")
 	if owner, err := table.Claim(ctx, "100"); err != nil || owner != "blue" {

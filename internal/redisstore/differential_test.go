@@ -1,9 +1,10 @@
 package redisstore
 
 import (
+	"context"
+	"flag"
 	"math/big"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -352,6 +353,11 @@ func (p *pair) takes(n int) {
 		entries = append(entries, e)
 		want = append(want, p.take(e, twins))
 	}
+	p.check(entries, want)
+}
+
+func (p *pair) check(entries []enforcer.Entry, want []enforcer.Answer) {
+	p.t.Helper()
 	b := newBatch()
 	if err := b.encodeTake(p.store.prefix, entries); err != nil {
 		p.t.Fatal(err)
@@ -395,19 +401,26 @@ func (p *pair) refunds(n int) {
 	}
 }
 
+var seedFlag = flag.Uint64("seed", 0, "seed of the random steps; 0 draws one")
+
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("again with -seed=%d", seed)
+	return seed
+}
+
 func TestScriptsEqualThePureFunctions(t *testing.T) {
 	w := newWorld(t, env.RedisOptions{})
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("WEIR_SEED"); text != "" {
-		seed, _ = strconv.ParseUint(text, 10, 64)
-	}
-	t.Logf("WEIR_SEED=%d", seed)
 	for _, s := range []*script{takeScript, refundScript} {
 		if err := w.admin.ScriptLoad(t.Context(), s.source).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := newPair(t, w.admin, seed)
+	p := newPair(t, w.admin, seedOf(t))
 	for p.steps < 200_000 {
 		p.move()
 		if p.below(5) == 0 {
@@ -417,4 +430,66 @@ func TestScriptsEqualThePureFunctions(t *testing.T) {
 		}
 	}
 	t.Logf("%d steps", p.steps)
+}
+
+// A log of the most entries that there can be costs the scripts no more than a short one, and is as exact.
+func TestLongLogsEqualThePureFunctions(t *testing.T) {
+	w := newWorld(t, env.RedisOptions{})
+	ctx := t.Context()
+	for _, s := range []*script{takeScript, refundScript} {
+		if err := w.admin.ScriptLoad(ctx, s.source).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := seedOf(t)
+	for round := range uint64(4) {
+		p := newPair(t, w.admin, seed+round)
+		w.admin.FlushAll(ctx)
+		tw := &twin{counter: counterOf("long", algorithm.SlidingWindowLog, algorithm.MaxLogEntries, time.Hour)}
+		tw.counter.Identity = enforcer.Identity{200}
+		tw.key = keyOf(p.store, tw.counter)
+		p.all = []*twin{tw}
+		fillLog(ctx, t, w.admin, tw, p)
+		window := tw.counter.Limit.Window
+		for range 300 {
+			entries := tw.state.Log
+			switch p.below(3) {
+			case 0:
+				p.now += p.spread(window / 20)
+			case 1:
+				if n := int64(len(entries)); n > 0 {
+					p.now = max(p.now, entries[p.below(n)/8].At+window+p.below(3)-1)
+				}
+			}
+			tw.counter.Cost = 1 + p.below(3)*p.spread(2000)
+			tw.counter.Limit.Requests = algorithm.MaxLogEntries - p.below(2)*p.spread(8000)
+			if p.below(6) == 0 && len(entries) > 0 {
+				tw.taken = []int64{entries[p.below(int64(len(entries)))].At}
+				p.refunds(1)
+				continue
+			}
+			e := enforcer.Entry{Counters: []enforcer.Counter{tw.counter}, Enforced: 1, N: p.below(3)}
+			p.check([]enforcer.Entry{e}, []enforcer.Answer{p.take(e, []*twin{tw})})
+		}
+	}
+}
+
+// fillLog gives a counter as many entries as it can have, in both worlds.
+func fillLog(ctx context.Context, t *testing.T, client redis.UniversalClient, tw *twin, p *pair) {
+	t.Helper()
+	at, before := p.now, int64(0)
+	var values []any
+	for range algorithm.MaxLogEntries {
+		at += 1 + p.below(300_000)
+		state := appendUint56([]byte{0x13}, at)
+		state = append(state, 0, 0, 0, 1)
+		values = append(values, appendUint48(state, before))
+		before++
+		tw.state.Log = append(tw.state.Log, algorithm.LogEntry{At: at, Cost: 1})
+		tw.state.Used++
+	}
+	p.now = at
+	if err := client.RPush(ctx, tw.key, values...).Err(); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -25,6 +25,7 @@ type Table struct {
 	client       redis.UniversalClient
 	keys         keys
 	installation string
+	holds        time.Duration // ownerHolds, but for tests
 	// term is the store's time at which this installation took the table; 0 before the first claim, and lower than
 	// every other installation's.
 	term atomic.Int64
@@ -32,32 +33,42 @@ type Table struct {
 
 // NewTable returns the table of an installation; an empty table means DefaultTable.
 func NewTable(client redis.UniversalClient, table, installation string) *Table {
-	return &Table{client: client, keys: newKeys(table), installation: installation}
+	return &Table{client: client, keys: newKeys(table), installation: installation, holds: ownerHolds}
 }
 
 // Claim makes this installation the owner, or refreshes it, and returns the owner.
 func (t *Table) Claim(ctx context.Context, epoch string) (string, error) {
 	cmd, err := claimScript.call(ctx, t.client, []string{t.keys.owner()},
-		t.installation, epoch, ownerHolds.Microseconds())
+		t.installation, epoch, t.holds.Microseconds())
 	if err != nil {
 		return "", err
 	}
-	parts, ok := cmd.Val().([]any)
-	if !ok || len(parts) != 2 {
-		return "", classify(fmt.Errorf("%w: claim answers %T", errReply, cmd.Val()))
-	}
-	owner, ok := parts[0].(string)
-	if !ok || owner == "" {
-		return "", classify(fmt.Errorf("%w: owner is %T", errReply, parts[0]))
-	}
-	term, err := integer(parts[1])
+	owner, term, err := decodeClaim(cmd.Val())
 	if err != nil {
-		return "", classify(fmt.Errorf("claim: %w", err))
+		return "", fmt.Errorf("claiming the table: %w", classify(err))
 	}
 	if owner == t.installation {
 		t.term.Store(term)
 	}
 	return owner, nil
+}
+
+// decodeClaim reads the owner and its term.
+func decodeClaim(reply any) (owner string, term int64, err error) {
+	parts, ok := reply.([]any)
+	if !ok || len(parts) != 2 {
+		return "", 0, fmt.Errorf("%w: claim answers %T", errReply, reply)
+	}
+	if owner, err = text(parts[0]); err != nil {
+		return "", 0, fmt.Errorf("owner: %w", err)
+	}
+	if owner == "" {
+		return "", 0, fmt.Errorf("%w: the owner has no name", errReply)
+	}
+	if term, err = integer(parts[1]); err != nil {
+		return "", 0, fmt.Errorf("term: %w", err)
+	}
+	return owner, term, nil
 }
 
 // Read returns what the table holds for a workload. Members that were not heard in time are taken out.
@@ -134,7 +145,7 @@ func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) 
 	if err != nil {
 		return "", err
 	}
-	return refusal(cmd)
+	return refusalOf(cmd.Val())
 }
 
 // PublishReplicas writes the live count of a workload and tells the enforcers.
@@ -150,11 +161,12 @@ func (t *Table) PublishReplicas(
 	if err != nil {
 		return "", err
 	}
-	return refusal(cmd)
+	return refusalOf(cmd.Val())
 }
 
-func refusal(cmd *redis.Cmd) (policy.Refusal, error) {
-	reason, err := text(cmd.Val())
+// refusalOf reads the reason for which a write was refused.
+func refusalOf(reply any) (policy.Refusal, error) {
+	reason, err := text(reply)
 	if err != nil {
 		return "", classify(err)
 	}

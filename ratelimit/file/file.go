@@ -1,106 +1,158 @@
 // Package file reads policies from YAML files, for applications that run without a cluster: on a laptop, in a test, or
-// as a single process.
+// as a single process. The files are those that a cluster would get; objects of other kinds in them are passed over.
+//
+//	source, err := file.Files("policies/*.yaml")
+//	options.Policies = source
+//	options.Counters = ratelimit.Memory()
 package file
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
+	"github.com/weir-dev/weir/internal/manifest"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/ratelimit"
 )
 
 // Source gives the policies of files or of a text. It is safe for concurrent use.
 type Source struct {
-	read func() ([]policy.Policy, error)
+	patterns []string // none for a text
 
 	mu       sync.Mutex
-	row      []byte // the last
-	revision int64  // its own
+	contents []byte // of all files, as they were read last
+	policies []policy.Policy
+	err      error            // what is wrong with the contents; the policies are then those of before
+	rows     map[string]*held // by workload
+}
+
+// held is the row of one workload that was given last.
+type held struct {
+	row      []byte
+	revision int64
 }
 
 var _ ratelimit.PolicySource = (*Source)(nil)
 
-// Files reads the files that match the patterns, as filepath.Match has them, at every poll of the limiter. Each may
-// hold several documents; those of other kinds are passed over. The files are also read now, so that a mistake in them
-// is found before the application starts. Later a mistake leaves the last good policies in force.
+// Files reads the files that match the patterns, as filepath.Match has them. They are read now, so that a mistake in
+// them is found before the application starts; the error then names every one with file, line and path. They are read
+// again at every poll of the limiter, and a change is in force with it. A change that is not valid, or a file that is
+// gone for a moment, leaves the last good policies in force, and the limiter logs why.
 func Files(patterns ...string) (*Source, error) {
-	s := &Source{read: func() ([]policy.Policy, error) { return readFiles(patterns) }}
-	if err := s.check(); err != nil {
-		return nil, err
+	if len(patterns) == 0 {
+		return nil, errors.New("reading policies: no files are named")
 	}
-	return s, nil
+	s := &Source{patterns: patterns, rows: make(map[string]*held)}
+	return s, s.check(s.refresh())
 }
 
 // Text reads the documents in text.
 func Text(text string) (*Source, error) {
-	policies, err := parse("policies", []byte(text))
-	if err != nil {
-		return nil, err
-	}
-	s := &Source{read: func() ([]policy.Policy, error) { return policies, nil }}
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	s := &Source{rows: make(map[string]*held)}
+	s.take([]manifestFile{{"policies", []byte(text)}})
+	return s, s.check(s.err)
 }
 
-// check finds what every workload's row would be refused for.
-func (s *Source) check() error {
-	policies, err := s.read()
+// Workloads are what the policies target, each as "namespace/group/kind/name", in the order of the files.
+func (s *Source) Workloads() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var workloads []string
+	for _, p := range s.policies {
+		if w := p.Workload().String(); !slices.Contains(workloads, w) {
+			workloads = append(workloads, w)
+		}
+	}
+	return workloads
+}
+
+// check finds what a row would be refused for, beyond what is wrong with the files themselves.
+func (s *Source) check(err error) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range policies {
-		if errs := policy.Validate(p); len(errs) > 0 {
-			return fmt.Errorf("policy %s: %w", p.Metadata.Name, errs[0])
+	for _, workload := range s.Workloads() {
+		if _, err := s.ReadRow(context.Background(), workload); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// ReadRow returns the policies that target the workload "namespace/group/kind/name". Its revision rises whenever they
-// change.
+// ReadRow implements ratelimit.PolicySource: it returns the policies that target the workload
+// "namespace/group/kind/name". Its revision rises whenever they change.
 func (s *Source) ReadRow(_ context.Context, workload string) ([]byte, error) {
 	w, err := policy.ParseWorkload(workload)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading policies: %w", err)
 	}
-	policies, err := s.read()
-	if err != nil {
+	if err := s.refresh(); err != nil {
 		return nil, err
-	}
-	row, verdicts := policy.Compile(w, "file", policies)
-	for _, v := range verdicts {
-		if !v.Accepted() {
-			return nil, fmt.Errorf("policy %s: %s: %s", v.Name, v.Reason, v.Message)
-		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.row != nil {
-		same, err := encode(row, s.revision)
-		if err != nil || bytes.Equal(same, s.row) {
-			return same, err
+	row, verdicts := policy.Compile(w, "file", s.policies)
+	for _, v := range verdicts {
+		if !v.Accepted() {
+			return nil, fmt.Errorf("reading policies: policy %s/%s: %s: %s", w.Namespace, v.Name, v.Reason, v.Message)
 		}
 	}
-	s.revision++
-	s.row, err = encode(row, s.revision)
-	return s.row, err
+	last, ok := s.rows[workload]
+	if !ok {
+		last = &held{}
+		s.rows[workload] = last
+	}
+	same, err := encode(row, last.revision)
+	if err != nil || ok && bytes.Equal(same, last.row) {
+		return same, err
+	}
+	encoded, err := encode(row, last.revision+1)
+	if err != nil {
+		return nil, err
+	}
+	last.row, last.revision = encoded, last.revision+1
+	return encoded, nil
 }
 
 func encode(row policy.Row, revision int64) ([]byte, error) {
 	row.Revision = policy.Revision{Epoch: "1", N: revision}
-	return policy.EncodeRow(row)
+	encoded, err := policy.EncodeRow(row)
+	if err != nil {
+		return nil, fmt.Errorf("reading policies: %w", err)
+	}
+	return encoded, nil
 }
 
-func readFiles(patterns []string) ([]policy.Policy, error) {
-	var policies []policy.Policy
-	for _, pattern := range patterns {
+// refresh reads the files again, and parses them if they have changed. It says what is wrong with them.
+func (s *Source) refresh() error {
+	if s.patterns == nil {
+		return nil
+	}
+	files, err := s.read()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(files)
+	return s.err
+}
+
+// manifestFile is a file and what is in it.
+type manifestFile struct {
+	name string
+	data []byte
+}
+
+func (s *Source) read() ([]manifestFile, error) {
+	var files []manifestFile
+	for _, pattern := range s.patterns {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, fmt.Errorf("reading policies: %q: %w", pattern, err)
@@ -113,12 +165,34 @@ func readFiles(patterns []string) ([]policy.Policy, error) {
 			if err != nil {
 				return nil, fmt.Errorf("reading policies: %w", err)
 			}
-			parsed, err := parse(name, data)
-			if err != nil {
-				return nil, err
-			}
-			policies = append(policies, parsed...)
+			files = append(files, manifestFile{name, data})
 		}
 	}
-	return policies, nil
+	return files, nil
+}
+
+// take takes over the policies of files, unless something is wrong with one of them.
+func (s *Source) take(files []manifestFile) {
+	var contents []byte
+	for _, f := range files {
+		contents = append(append(append(contents, f.name...), 0), f.data...)
+	}
+	if s.contents != nil && bytes.Equal(contents, s.contents) {
+		return
+	}
+	s.contents = contents
+	var policies []policy.Policy
+	var faults manifest.Faults
+	for _, f := range files {
+		parsed := manifest.Parse(f.name, f.data)
+		for _, p := range parsed.Policies(manifest.DefaultNamespace) {
+			policies = append(policies, p.Policy)
+		}
+		faults = append(faults, parsed.Faults()...)
+	}
+	if s.err = faults.Err(); s.err != nil {
+		s.err = fmt.Errorf("reading policies: %w", s.err)
+		return
+	}
+	s.policies = policies
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weir-dev/weir/hack/dev/deps"
+	"github.com/weir-dev/weir/hack/dev/process"
 	"github.com/weir-dev/weir/ratelimit"
 	"github.com/weir-dev/weir/ratelimit/file"
 	"github.com/weir-dev/weir/ratelimit/postgres"
@@ -85,6 +87,22 @@ func request(method, route, apiKey string) ratelimit.Request {
 	return ratelimit.Request{Method: method, Route: route, Header: http.Header{"X-Api-Key": {apiKey}}}
 }
 
+// waitFor polls a condition.
+func waitFor(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := process.Poll(ctx, 5*time.Millisecond, func(context.Context) error {
+		if !holds() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
 // patience is a StoreTimeout for machines that do much else.
 const patience = 30 * time.Second
 
@@ -146,15 +164,7 @@ func TestRunPreparesAndCleansUp(t *testing.T) {
 		_ = pool.QueryRow(t.Context(), "select count(*) from weir.counters").Scan(&n)
 		return n
 	}
-	wait := func(what string, holds func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !holds(); {
-			if time.Now().After(deadline) {
-				t.Fatalf("waited in vain for %s", what)
-			}
-		}
-	}
-	wait("a decision by the store", func() bool {
+	waitFor(t, "a decision by the store", func() bool {
 		return limiter.Decide(t.Context(), request(http.MethodGet, "/short", "acme")).Source == "Store"
 	})
 	limiter.Decide(t.Context(), request(http.MethodPost, "/exports", "acme"))
@@ -162,7 +172,7 @@ func TestRunPreparesAndCleansUp(t *testing.T) {
 		t.Fatal("a decision left no row")
 	}
 	// The two limits of exports stay.
-	wait("the clean-up", func() bool { return rows() == 2 })
+	waitFor(t, "the clean-up", func() bool { return rows() == 2 })
 }
 
 func TestAnOutageIsAnsweredByTheShare(t *testing.T) {
@@ -185,11 +195,9 @@ func TestAnOutageIsAnsweredByTheShare(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	server.Start()
-	for deadline := time.Now().Add(30 * time.Second); limiter.Decide(t.Context(), request(http.MethodGet, "/free", "acme")).Source != "Store"; {
-		if time.Now().After(deadline) {
-			t.Fatal("the store was not taken up again")
-		}
-	}
+	waitFor(t, "a decision by the store that is back", func() bool {
+		return limiter.Decide(t.Context(), request(http.MethodGet, "/free", "acme")).Source == "Store"
+	})
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {

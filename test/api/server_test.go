@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/weir-dev/weir/internal/policy"
-	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 var (
@@ -37,7 +37,7 @@ var install struct {
 // server returns a client of an API server that knows the resource, and a namespace of the test's own.
 func server(t *testing.T) (client dynamic.Interface, namespace string) {
 	t.Helper()
-	config := env.APIServer(t).RESTConfig()
+	config := kube.APIServer(t).RESTConfig()
 	config.QPS, config.Burst = 1000, 1000
 	config.WarningHandler = rest.NoWarnings{} // fields that the server drops are part of some samples
 	client, err := dynamic.NewForConfig(config)
@@ -232,7 +232,7 @@ func TestColumns(t *testing.T) {
 	if _, err := client.Resource(policyResource).Namespace(namespace).Patch(t.Context(), object.GetName(), "application/merge-patch+json", []byte(status), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	config := env.APIServer(t).RESTConfig()
+	config := kube.APIServer(t).RESTConfig()
 	config.GroupVersion = &schema.GroupVersion{Group: policyResource.Group, Version: policyResource.Version}
 	config.APIPath = "/apis"
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()

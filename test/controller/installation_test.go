@@ -39,9 +39,11 @@ func TestMain(m *testing.M) {
 const patience = 60 * time.Second
 
 var shared struct {
-	build   sync.Once
-	binary  string
-	install sync.Map // *cluster.Cluster → *sync.Once
+	build  sync.Once
+	binary string
+
+	mu        sync.Mutex
+	installed map[*cluster.Cluster]bool // those that have the CRD
 }
 
 // root is the repository's.
@@ -138,11 +140,7 @@ type installation struct {
 // install renders config/rbac into a namespace of the test's own. The CRD is shared.
 func install(t *testing.T, c *cluster.Cluster) *installation {
 	t.Helper()
-	once, _ := shared.install.LoadOrStore(c, &sync.Once{})
-	once.(*sync.Once).Do(func() {
-		kubectl(t, c, render(t, c, "resources: [CONFIG/crd]"), "apply", "--server-side", "-f", "-")
-		kubectl(t, c, "", "wait", "--for=condition=Established", "crd/ratelimitpolicies.ratelimit.weir.dev", "--timeout=60s")
-	})
+	installCRD(t, c)
 	i := &installation{t: t, cluster: c, namespace: createNamespace(t, c, "weir")}
 	manifests := render(t, c,
 		"resources: [CONFIG/rbac]",
@@ -155,6 +153,21 @@ func install(t *testing.T, c *cluster.Cluster) *installation {
 		t.Fatal(err)
 	}
 	return i
+}
+
+func installCRD(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.installed[c] {
+		return
+	}
+	kubectl(t, c, render(t, c, "resources: [CONFIG/crd]"), "apply", "--server-side", "-f", "-")
+	kubectl(t, c, "", "wait", "--for=condition=Established", "crd/ratelimitpolicies.ratelimit.weir.dev", "--timeout=60s")
+	if shared.installed == nil {
+		shared.installed = map[*cluster.Cluster]bool{}
+	}
+	shared.installed[c] = true
 }
 
 // createNamespace makes a namespace with a name of its own.

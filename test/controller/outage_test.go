@@ -15,6 +15,7 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 func tombstone(row policy.Row) error {
@@ -80,7 +81,7 @@ func find(p *v1alpha1.RateLimitPolicy, condition v1alpha1.ConditionType) metav1.
 func TestALostRowComesBackAtOnceWhenAnEnforcerMissesIt(t *testing.T) {
 	i, redis, w := setting(t)
 	w.deploy(1)
-	e, _ := w.enforce("checkout-a")
+	e := w.enforce("checkout-a")
 	i.start(redis.Addr, "--resync=1h")
 	w.limit("login", 5)
 	row := w.waitRow(hasPolicies("login"))
@@ -100,14 +101,14 @@ func TestALostRowComesBackAtOnceWhenAnEnforcerMissesIt(t *testing.T) {
 func TestTheLastPolicyLeavesATombstone(t *testing.T) {
 	i, redis, w := setting(t)
 	w.deploy(1)
-	e, _ := w.enforce("checkout-a")
+	e := w.enforce("checkout-a")
 	i.start(redis.Addr)
 	p := w.limit("login", 5)
 	w.waitRow(hasPolicies("login"))
 	w.remove(p)
 	row := w.waitRow(tombstone)
 	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, row.Revision) })
-	if _, rules := e.runs(); rules != 0 {
+	if rules := e.enforces(); rules != 0 {
 		t.Errorf("the enforcer still has %d rules", rules)
 	}
 	ttl, err := w.redis.PTTL(t.Context(), "weir:"+w.table+":row:{"+w.String()+"}").Result()
@@ -120,14 +121,14 @@ func TestTheLastPolicyLeavesATombstone(t *testing.T) {
 // the controller in between, and pods that still run stop enforcing them (B49).
 func TestANamespaceGoesWithoutRedis(t *testing.T) {
 	t.Parallel()
-	c := env.Cluster(t)
+	c := kube.Cluster(t)
 	// The rows survive the outage, so that they have to be taken away.
 	redis := env.Redis(t, env.RedisOptions{Config: []string{"appendonly yes", "appendfsync always"}})
 	i := install(t, c)
-	doomed := newWorkload(t, c, createNamespace(t, c, "team-a"), "checkout", redis.Addr, i.namespace)
-	other := newWorkload(t, c, createNamespace(t, c, "team-b"), "checkout", redis.Addr, i.namespace)
+	doomed := newWorkload(t, c, createNamespace(t, c, "team-a"), redis.Addr, i.namespace)
+	other := newWorkload(t, c, createNamespace(t, c, "team-b"), redis.Addr, i.namespace)
 	i.looksAfter = []string{doomed.Namespace, other.Namespace}
-	e, _ := doomed.enforce("checkout-a")
+	e := doomed.enforce("checkout-a")
 	m := i.start(redis.Addr, "--resync=2s")
 	for n := range 5 {
 		doomed.limit(fmt.Sprintf("policy-%d", n), 5)
@@ -156,7 +157,7 @@ func TestANamespaceGoesWithoutRedis(t *testing.T) {
 	gone := doomed.waitRow(tombstone)
 	t.Logf("its row was a tombstone %v after Redis answered again", time.Since(began))
 	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, gone.Revision) })
-	if _, rules := e.runs(); rules != 0 {
+	if rules := e.enforces(); rules != 0 {
 		t.Errorf("the enforcer still has %d rules", rules)
 	}
 	if row, _, err := other.read(t.Context()); err != nil || row.Revision != untouched.Revision {

@@ -14,11 +14,12 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 func TestTwoInstallationsOnOneRedis(t *testing.T) {
 	t.Parallel()
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	redis := env.Redis(t, env.RedisOptions{})
 	first, second := install(t, c), install(t, c)
 	mine, theirs := createNamespace(t, c, "mine"), createNamespace(t, c, "theirs")
@@ -27,8 +28,8 @@ func TestTwoInstallationsOnOneRedis(t *testing.T) {
 	first.looksAfter, second.looksAfter = []string{mine}, []string{theirs}
 	first.start(redis.Addr)
 	m := second.start(redis.Addr)
-	a := newWorkload(t, c, mine, "checkout", redis.Addr, first.namespace)
-	b := newWorkload(t, c, theirs, "checkout", redis.Addr, second.namespace)
+	a := newWorkload(t, c, mine, redis.Addr, first.namespace)
+	b := newWorkload(t, c, theirs, redis.Addr, second.namespace)
 	a.deploy(1)
 	b.deploy(1)
 	a.limit("login", 5)
@@ -69,7 +70,7 @@ func TestALeaderThatSleptEnds(t *testing.T) {
 	asleep.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { _ = asleep.process.Signal(syscall.SIGCONT) })
 	began := time.Now()
-	generation := w.edit("login", func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(8)) })
+	generation := w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(8)) })
 	row := w.waitRow(func(row policy.Row) error {
 		if row.Policies[0].Generation != generation {
 			return errors.New("nobody has written the edit")
@@ -105,7 +106,7 @@ func TestWithoutElectionTheLastOneStartedWrites(t *testing.T) {
 	t.Cleanup(func() { _ = first.process.Signal(syscall.SIGCONT) })
 
 	i.start(redis.Addr, "--leader-elect=false", "--resync=1s")
-	w.edit("login", func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(6)) })
+	w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(6)) })
 	w.waitRow(func(row policy.Row) error {
 		if policy.CompareEpochs(row.Revision.Epoch, before.Revision.Epoch) <= 0 {
 			return errors.New("the second one has not written")
@@ -149,7 +150,7 @@ func TestALeaderGoesOnAfterItsAPIServerWasRestored(t *testing.T) {
 	row.Policies[0].Generation = 99
 	row.Rules[0].Limits[0].Requests = 1000
 	w.overwrite(row)
-	e, _ := w.enforce("checkout-a")
+	e := w.enforce("checkout-a")
 	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, row.Revision) })
 
 	i.start(redis.Addr)

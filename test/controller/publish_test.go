@@ -15,18 +15,19 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 // setting is what most tests begin with: an installation, a Redis, and the workload checkout in a namespace.
 func setting(t *testing.T) (*installation, *env.RedisServer, *workload) {
 	t.Helper()
 	t.Parallel()
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	redis := env.Redis(t, env.RedisOptions{})
 	i := install(t, c)
 	namespace := createNamespace(t, c, "shop")
 	i.looksAfter = []string{namespace}
-	return i, redis, newWorkload(t, c, namespace, "checkout", redis.Addr, i.namespace)
+	return i, redis, newWorkload(t, c, namespace, redis.Addr, i.namespace)
 }
 
 func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
@@ -35,7 +36,7 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 	for _, pod := range []string{"checkout-a", "checkout-b", "checkout-c"} {
 		w.enforce(pod)
 	}
-	i.start(redis.Addr)
+	m := i.start(redis.Addr)
 
 	w.limit("login", 5)
 	row := w.waitRow(hasPolicies("login"))
@@ -52,6 +53,19 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 		t.Errorf("observed generation %v, want %d", p.Status.ObservedGeneration, p.Generation)
 	}
 	eventually(t, func(ctx context.Context) error { return w.told(ctx, "login", "Accepted", "Programmed", "Enforced") })
+	for series, want := range map[string]float64{
+		`weir_controller_policies{condition="Ready",status="True"}`:  1,
+		`weir_controller_policies{condition="Ready",status="False"}`: 0,
+		`weir_controller_table_writes_total{kind="row"}`:             1,
+		`weir_controller_table_writes_total{kind="tombstone"}`:       0,
+		`weir_controller_table_refusals_total{reason="revision"}`:    0,
+		`weir_controller_table_up`:                                   1,
+		`weir_controller_propagation_seconds_count`:                  1,
+	} {
+		if got := m.metric(series); got != want {
+			t.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
 }
 
 // told is satisfied when events with these reasons, and no others, exist for a policy.
@@ -81,7 +95,7 @@ func TestAnEditReachesAllPodsWithinASecond(t *testing.T) {
 	w.deploy(3)
 	var enforcers []*enforcer
 	for _, pod := range []string{"checkout-a", "checkout-b", "checkout-c"} {
-		e, _ := w.enforce(pod)
+		e := w.enforce(pod)
 		enforcers = append(enforcers, e)
 	}
 	i.start(redis.Addr)
@@ -92,7 +106,7 @@ func TestAnEditReachesAllPodsWithinASecond(t *testing.T) {
 	var took []time.Duration
 	for n := range edits {
 		began := time.Now()
-		generation := w.edit("login", func(p *v1alpha1.RateLimitPolicy) {
+		generation := w.edit(func(p *v1alpha1.RateLimitPolicy) {
 			p.Spec.Rules[0].Limits[0].Requests = new(int64(100 + n))
 		})
 		row := w.waitRow(func(row policy.Row) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 // What the rendered roles allow, one line a right: role, group, resource, verb, names.
@@ -44,7 +45,7 @@ var allowed = []string{
 }
 
 func TestTheRenderedRolesAllowNothingElse(t *testing.T) {
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	var rights []string
 	for _, role := range roles(t, render(t, c, "resources: [CONFIG/default]")) {
 		rights = append(rights, rightsOf(role)...)
@@ -167,12 +168,12 @@ func TestRolesInOneNamespaceAreEnough(t *testing.T) {
 
 // Without --namespaces all are looked after. This test is not parallel: nobody else's policies are about.
 func TestAllNamespacesAreLookedAfter(t *testing.T) {
-	c := env.APIServer(t)
+	c := kube.APIServer(t)
 	redis := env.Redis(t, env.RedisOptions{})
 	i := install(t, c)
 	i.start(redis.Addr)
 	for range 2 {
-		w := newWorkload(t, c, createNamespace(t, c, "shop"), "checkout", redis.Addr, i.namespace)
+		w := newWorkload(t, c, createNamespace(t, c, "shop"), redis.Addr, i.namespace)
 		w.deploy(1)
 		p := w.limit("login", 5)
 		w.waitCondition("login", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)

@@ -66,11 +66,11 @@ func TestAPolicyThatChangesItsTarget(t *testing.T) {
 	i, redis, w := setting(t)
 	i.start(redis.Addr)
 	other := *w
-	other.Workload.Name = "cart"
+	other.Name = "cart"
 	w.limit("login", 5)
 	w.limit("export", 5)
 	w.waitRow(hasPolicies("export", "login"))
-	w.edit("login", func(p *v1alpha1.RateLimitPolicy) { p.Spec.TargetRef.Name = "cart" })
+	w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.TargetRef.Name = "cart" })
 	w.waitRow(hasPolicies("export"))
 	other.waitRow(hasPolicies("login"))
 }
@@ -106,7 +106,7 @@ func TestPoliciesAddUp(t *testing.T) {
 	i, redis, w := setting(t)
 	w.deploy(1)
 	unrelated := *w
-	unrelated.Workload.Name = "cart"
+	unrelated.Name = "cart"
 	i.start(redis.Addr)
 	first := w.limit("p1", 100)
 	w.limit("p2", 10)
@@ -144,7 +144,7 @@ func TestADurationKeepsItsSpelling(t *testing.T) {
 	w.limit("login", 5)
 	var id string
 	for _, window := range []string{"60s", "1m", "1m0s"} {
-		generation := w.edit("login", func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Window = window })
+		generation := w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Window = window })
 		row := w.waitRow(func(row policy.Row) error {
 			if row.Policies[0].Generation != generation {
 				return fmt.Errorf("generation %d, want %d", row.Policies[0].Generation, generation)

@@ -30,13 +30,13 @@ type workload struct {
 	table string
 }
 
-// newWorkload names a workload in a namespace; nothing exists yet.
-func newWorkload(t *testing.T, c *cluster.Cluster, namespace, name, redisAddress, table string) *workload {
+// newWorkload names the workload checkout of a namespace; nothing exists yet.
+func newWorkload(t *testing.T, c *cluster.Cluster, namespace, redisAddress, table string) *workload {
 	t.Helper()
 	r := redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{redisAddress}})
 	t.Cleanup(func() { _ = r.Close() })
 	return &workload{
-		Workload: policy.Workload{Namespace: namespace, Group: "apps", Kind: "Deployment", Name: name},
+		Workload: policy.Workload{Namespace: namespace, Group: "apps", Kind: "Deployment", Name: "checkout"},
 		t:        t,
 		admin:    administrator(t, c),
 		redis:    r,
@@ -47,11 +47,19 @@ func newWorkload(t *testing.T, c *cluster.Cluster, namespace, name, redisAddress
 // deploy creates the Deployment and says of it that so many replicas are ready.
 func (w *workload) deploy(ready int32) *appsv1.Deployment {
 	w.t.Helper()
+	d := w.create(ready)
+	w.report(d, appsv1.DeploymentStatus{Replicas: ready, ReadyReplicas: ready})
+	return d
+}
+
+// create creates the Deployment.
+func (w *workload) create(replicas int32) *appsv1.Deployment {
+	w.t.Helper()
 	labels := map[string]string{"app": w.Name}
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: new(ready),
+			Replicas: new(replicas),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -62,7 +70,6 @@ func (w *workload) deploy(ready int32) *appsv1.Deployment {
 	if err := w.admin.Create(w.t.Context(), d); err != nil {
 		w.t.Fatal(err)
 	}
-	w.report(d, appsv1.DeploymentStatus{Replicas: ready, ReadyReplicas: ready})
 	return d
 }
 
@@ -95,10 +102,10 @@ func (w *workload) limit(name string, requests int64) *v1alpha1.RateLimitPolicy 
 	return p
 }
 
-// edit changes the limit of a policy and returns its new generation.
-func (w *workload) edit(name string, change func(*v1alpha1.RateLimitPolicy)) int64 {
+// edit changes the policy login and returns its new generation.
+func (w *workload) edit(change func(*v1alpha1.RateLimitPolicy)) int64 {
 	w.t.Helper()
-	p := w.policy(name)
+	p := w.policy("login")
 	before := p.DeepCopy()
 	change(p)
 	if err := w.admin.Patch(w.t.Context(), p, client.MergeFrom(before)); err != nil {
@@ -221,10 +228,10 @@ type enforcer struct {
 
 const poll = 5 * time.Second
 
-// enforce starts an enforcer, which ends with the test or when stop is called.
-func (w *workload) enforce(pod string) (e *enforcer, stop func()) {
+// enforce starts an enforcer, which ends with the test.
+func (w *workload) enforce(pod string) *enforcer {
 	w.t.Helper()
-	e = &enforcer{
+	e := &enforcer{
 		pod:    pod,
 		member: redisstore.NewMember(w.redis, w.table, w.Workload),
 		report: policy.Report{Member: pod + "/1", Pod: pod, Library: "v0.0.0-test", Started: 1},
@@ -253,12 +260,11 @@ func (w *workload) enforce(pod string) (e *enforcer, stop func()) {
 			}
 		}
 	})
-	stop = sync.OnceFunc(func() {
+	w.t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
-	w.t.Cleanup(stop)
-	return e, stop
+	return e
 }
 
 // step is one poll. What fails is tried again at the next.
@@ -283,11 +289,11 @@ func (e *enforcer) step(ctx context.Context) {
 	}
 }
 
-// runs is the revision in force and its number of rules.
-func (e *enforcer) runs() (policy.Revision, int) {
+// enforces is the number of rules in force.
+func (e *enforcer) enforces() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.report.Revision, e.rules
+	return e.rules
 }
 
 // reported is the revision of the last report that the store took.

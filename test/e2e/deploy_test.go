@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 // TestMakeDeployInstallsTheImage runs what the README says, against the local cluster.
 func TestMakeDeployInstallsTheImage(t *testing.T) {
-	c := env.Cluster(t)
+	c := kube.Cluster(t)
 	const image = "registry.example.com/weir:v0.1.0"
 	run := func(name string, args ...string) string {
 		cmd := exec.CommandContext(t.Context(), name, args...)

@@ -32,6 +32,7 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/internal/redisstore"
 	"github.com/weir-dev/weir/test/env"
+	"github.com/weir-dev/weir/test/kube"
 )
 
 const (
@@ -91,7 +92,7 @@ const root = "../.."
 // on two cores keeps a process from its processor for longer than the 10 ms of the default.
 func newWorld(t *testing.T, namespace string, storeTimeout time.Duration) *world {
 	t.Helper()
-	w := &world{t: t, namespace: namespace, cluster: env.Cluster(t), logs: t.TempDir()}
+	w := &world{t: t, namespace: namespace, cluster: kube.Cluster(t), logs: t.TempDir()}
 	w.redis = env.Redis(t, env.RedisOptions{ACL: users(t, namespace)})
 	w.kubectl("apply", "--server-side", "-k", filepath.Join(root, "config", "default"))
 	reader := redisstore.NewClient(&redis.UniversalOptions{

@@ -1,5 +1,5 @@
-// Package env gives tests the real servers that they need: Redis in its three forms, PostgreSQL, and a Kubernetes
-// control plane. Each server listens on a free port of 127.0.0.1 and is gone when its test, or at the latest the test
+// Package env gives tests the real servers that they need: Redis in its three forms and PostgreSQL; package kube has
+// Kubernetes. Each server listens on a free port of 127.0.0.1 and is gone when its test, or at the latest the test
 // binary, has ended, however it ends.
 //
 // A program that is missing fails the test and names the command that installs it; nothing here ever skips.

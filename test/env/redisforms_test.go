@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-dev/weir/hack/dev/process"
 )
 
 func TestRedisClusterServesEverySlot(t *testing.T) {
@@ -50,4 +52,16 @@ func TestSentinelsReplaceAKilledPrimary(t *testing.T) {
 	})
 	servers.Primary.Start()
 	within(t, 30*time.Second, "the old primary follows the new one", servers.Primary.inSync)
+}
+
+// within waits until the condition holds and logs how long that took.
+func within(t *testing.T, limit time.Duration, what string, condition func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	began := time.Now()
+	if err := process.Poll(ctx, 20*time.Millisecond, condition); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	t.Logf("%s after %.2fs", what, time.Since(began).Seconds())
 }

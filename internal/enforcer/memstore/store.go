@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 // DefaultMaxKeys bounds the counters of a Store.
@@ -112,14 +113,24 @@ func charge(slots []*slot, counters []enforcer.Counter, now, callers int64) {
 	}
 }
 
-// Note charges a counter for what was admitted elsewhere, whether it fits or not, and then debits it until no more
-// than left remains. It keeps a replica's own share in step with what a shared store says.
-func (s *Store) Note(now int64, c *enforcer.Counter, charged, left int64) {
+// Note keeps a replica's share in step with what a shared store said: the counter is charged for what was admitted by
+// that store, whether it fits or not; then it owes no more than weighs, which is all that the store counts against the
+// whole limit; and then it is debited until no more than left remains.
+//
+// The share of a bucket drains more slowly than the whole. Without weighs, a replica that has more than its part of the
+// traffic for long would owe ever more, and be mute for as long when the store goes.
+func (s *Store) Note(now int64, c *enforcer.Counter, charged, weighs, left int64) {
 	shard := &s.shards[shardOf(c)]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
+	if charged <= 0 && left >= c.Limit.Capacity() && shard.find(c) == nil {
+		return // it would only say that nothing was used
+	}
 	slot := s.slot(c, now)
 	slot.charge(c, now, charged)
+	if c.Limit.Algorithm == algorithm.TokenBucket && slot.state.Used > weighs {
+		slot.state.Used, slot.state.Carry = weighs, 0
+	}
 	if over := c.Limit.Look(slot.state, now, 0).Remaining - left; over > 0 {
 		slot.charge(c, now, over)
 	}

@@ -155,12 +155,24 @@ func TestNote(t *testing.T) {
 			for _, a := range []algorithm.Algorithm{algorithm.TokenBucket, algorithm.FixedWindow, algorithm.SlidingWindowCounter, algorithm.SlidingWindowLog} {
 				s := memstore.New(memstore.Options{Clock: new(clock).read})
 				x := counter("x", 1, a, 10)
-				s.Note(0, &x, tc.charged, tc.left)
+				s.Note(0, &x, tc.charged, tc.charged, tc.left)
 				if got := take(t, s, enforced(99, x))[0].Granted; got != tc.want {
 					t.Errorf("%v: granted %d, want %d", a, got, tc.want)
 				}
 			}
 		})
+	}
+}
+
+// A bucket that takes more than its part for long owes no more than the store counts.
+func TestNoteForgetsWhatTheStoreHasForgotten(t *testing.T) {
+	s := memstore.New(memstore.Options{Clock: new(clock).read})
+	x := counter("x", 1, algorithm.TokenBucket, 10)
+	for range 100 {
+		s.Note(0, &x, 5, 7, 10)
+	}
+	if got := take(t, s, enforced(99, x))[0].Granted; got != 3 {
+		t.Errorf("granted %d, want 3: 7 of 10 are in use", got)
 	}
 }
 

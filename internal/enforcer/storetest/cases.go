@@ -18,9 +18,13 @@ import (
 func (s *suite) equalCallers(t *testing.T) {
 	seed := startSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
-	for range 200 {
+	rounds := 200
+	if testing.Short() {
+		rounds = 20
+	}
+	for range rounds {
 		limits := []algorithm.Limit{
 			{Algorithm: algorithms[random.IntN(4)], Requests: 1 + random.Int64N(40), Window: minute},
 			{Algorithm: algorithms[random.IntN(4)], Requests: 1 + random.Int64N(40), Window: hour},
@@ -134,7 +138,7 @@ func (s *suite) batches(t *testing.T) {
 			},
 		},
 	}
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +203,7 @@ func splitWords(text string) []string {
 
 // refunds give back what still weighs, once.
 func (s *suite) refunds(t *testing.T) {
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	cases := map[string]struct {
 		limit  algorithm.Limit
@@ -241,7 +245,7 @@ func (s *suite) refunds(t *testing.T) {
 
 // retries: the wait that a denial tells is exact.
 func (s *suite) retries(t *testing.T) {
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
@@ -267,7 +271,7 @@ func (s *suite) retries(t *testing.T) {
 
 // changedLimit: requests and burst change in the middle of a window, and what was charged still counts.
 func (s *suite) changedLimit(t *testing.T) {
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
@@ -292,7 +296,7 @@ func (s *suite) changedLimit(t *testing.T) {
 }
 
 func (s *suite) reset(t *testing.T) {
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	for _, a := range algorithms {
 		one := counter(algorithm.Limit{Algorithm: a, Requests: 3, Window: hour})
@@ -318,7 +322,7 @@ func (s *suite) reset(t *testing.T) {
 // identities: what a store makes of an identity, a name or a number, never makes one of two, and never breaks a name
 // in which braces have a meaning.
 func (s *suite) identities(t *testing.T) {
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	id := newID()
 	var counters []enforcer.Counter
@@ -361,7 +365,7 @@ func (s *suite) identities(t *testing.T) {
 }
 
 func (s *suite) nothing(t *testing.T) {
-	store := s.newStore(t, newClock(noon).time)
+	store := s.newStore(t, newClock().time)
 	if _, err := store.Take(t.Context(), nil, nil); err != nil {
 		t.Errorf("taking nothing: %v", err)
 	}
@@ -410,7 +414,7 @@ func (s *suite) ownClock(t *testing.T) {
 
 // timeToLive: a state goes when nothing of it weighs any more, rounded up to a millisecond and one more.
 func (s *suite) timeToLive(t *testing.T) {
-	c := newClock(noon)
+	c := newClock()
 	store := s.newStore(t, c.time)
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
@@ -453,7 +457,7 @@ func (s *suite) spoiled(t *testing.T) {
 	for _, a := range algorithms {
 		for _, what := range []Spoil{NewerFormat, Garbage} {
 			t.Run(fmt.Sprintf("%s for %v", what, a), func(t *testing.T) {
-				c := newClock(noon)
+				c := newClock()
 				store := s.newStore(t, c.time)
 				limit := algorithm.Limit{Algorithm: a, Requests: 5, Window: hour}
 				bad, good, shadow := counter(limit), counter(limit), counter(limit)

@@ -11,7 +11,7 @@ import (
 // Fuzz compares a store with the pure functions over lives whose choices the fuzzer makes. The clock of the store that
 // is opened is the returned function's argument.
 func Fuzz(f *testing.F, open func(clock func() int64) enforcer.Store, options Options) {
-	c := newClock(noon)
+	c := newClock()
 	store := open(c.time)
 	s := &suite{options: options}
 	for seed := range uint64(4) {

@@ -48,9 +48,9 @@ func crowd(ctx context.Context, clients [2]enforcer.Store, entries []enforcer.En
 func (s *suite) race(t *testing.T) {
 	rounds := s.options.Rounds
 	if testing.Short() {
-		rounds = min(rounds, 10)
+		rounds = min(rounds, 3)
 	}
-	clients := s.clients(t, newClock(noon).time)
+	clients := s.clients(t, newClock().time)
 	for _, a := range algorithms {
 		for _, test := range []struct{ requests, hits, together int64 }{
 			{requests: 1, hits: 50, together: 1},
@@ -91,9 +91,9 @@ func (s *suite) raceOverSeveral(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	rounds := s.options.Rounds
 	if testing.Short() {
-		rounds = min(rounds, 10)
+		rounds = min(rounds, 3)
 	}
-	clients := s.clients(t, newClock(noon).time)
+	clients := s.clients(t, newClock().time)
 	for round := range rounds {
 		counters := make([]enforcer.Counter, 5)
 		for i := range counters {

@@ -114,9 +114,10 @@ const (
 // clock is an injected time. It is safe for concurrent use.
 type clock struct{ now atomic.Int64 }
 
-func newClock(now int64) *clock {
+// newClock returns a clock that stands at noon.
+func newClock() *clock {
 	c := new(clock)
-	c.now.Store(now)
+	c.now.Store(noon)
 	return c
 }
 

@@ -36,7 +36,6 @@ declare
     useds bigint[] := ats;
     carries bigint[] := ats;
     expiries bigint[] := ats;
-    logs "weir".log[] := array_fill(null::"weir".log, array[cardinality(keys)]);
 
     -- The entry, and where its references and shadow rules begin.
     callers bigint;
@@ -55,9 +54,9 @@ declare
     aged_at bigint[];
     aged_used bigint[];
     aged_carry bigint[];
-    firsts int[];
+    befores bigint[]; -- of the oldest charge in a log that still counts
     rooms bigint[];
-    far boolean[]; -- dated more than a window ahead
+    fars boolean[];
 
     -- The reference.
     r int;
@@ -71,12 +70,9 @@ declare
     at bigint;
     used bigint;
     carry bigint;
-    times bigint[];
-    costs bigint[];
-    first int;
-    last int;
-    n int;
+    before bigint;
     dated bigint;
+    far boolean; -- dated more than a window ahead
     t bigint;
     room bigint;
     charge bigint;
@@ -104,14 +100,7 @@ begin
         ats[k] := stored.at;
         useds[k] := stored.used;
         carries[k] := stored.carry;
-        if stored.format <> 1 or stored.at not between 0 and never or stored.used not between 0 and 2147483648
-            or stored.carry < 0 or cardinality(stored.times) is distinct from cardinality(stored.costs)
-            or array_position(stored.times, null) is not null or array_position(stored.costs, null) is not null
-        then
-            known[k] := false;
-        elsif stored.times is not null then
-            logs[k] := row(stored.times, stored.costs)::"weir".log;
-        end if;
+        known[k] := stored.format = 1 and stored.at between 0 and never and stored.used >= 0 and stored.carry >= 0;
     end loop;
 
     granted := array_fill(0::bigint, array[cardinality(entries) / 5 + cardinality(ends)]);
@@ -141,16 +130,14 @@ begin
                     rule := rule + 1;
                 end loop;
             end if;
-            rules[ref] := rule;
             at := ats[k];
             used := useds[k];
             carry := carries[k];
-            first := 1;
-            last := 0;
+            before := 0;
 
             if algorithm = bucket then
                 dated := at;
-                known[k] := known[k] and carry < span;
+                known[k] := known[k] and used <= 2147483648 and carry < span;
             elsif algorithm < log then
                 known[k] := known[k] and at <= never / span;
                 dated := least(at, never / span) * span;
@@ -160,27 +147,17 @@ begin
                     carry := greatest(0, carry - cost);
                 end if;
             else
-                dated := 0;
-                times := (logs[k]).times;
-                costs := (logs[k]).costs;
-                last := coalesce(cardinality(times), 0);
-                if refunding and last > 0 then
-                    n := array_position(times, taken);
-                    if n is not null then
-                        over := least(cost, costs[n]);
+                if refunding then
+                    update "weir".charges c set cost = c.cost - cost
+                    where c.key = keys[k] and c.at = taken returning least(cost, c.cost + cost) into over;
+                    if found then
+                        delete from "weir".charges c where c.key = keys[k] and c.at = taken and c.cost <= 0;
+                        update "weir".charges c set before = c.before - over where c.key = keys[k] and c.at > taken;
                         used := used - over;
-                        costs[n] := costs[n] - over;
-                        if costs[n] = 0 then
-                            times := times[:n - 1] || times[n + 1:];
-                            costs := costs[:n - 1] || costs[n + 1:];
-                            last := last - 1;
-                        end if;
-                        logs[k] := row(times, costs)::"weir".log;
+                        at := coalesce((select max(c.at) from "weir".charges c where c.key = keys[k]), 0);
                     end if;
                 end if;
-                if last > 0 then
-                    dated := times[last];
-                end if;
+                dated := at;
             end if;
 
             -- A state that is dated up to one window ahead is judged at its own date. One further ahead was written
@@ -226,23 +203,29 @@ begin
                 if carry > 0 then
                     room := room - div(carry::numeric * (span - t % span) + span - 1, span);
                 end if;
-            else
-                over := greatest(dated, t) - span;
-                while first <= last and times[first] <= over loop
-                    used := used - costs[first];
-                    first := first + 1;
-                end loop;
+            elsif used > 0 then
+                select c.before into before from "weir".charges c
+                where c.key = keys[k] and c.at > greatest(dated, t) - span order by c.at limit 1;
+                known[k] := known[k] and (found or dated <= greatest(dated, t) - span);
+                before := coalesce(before, used);
+                used := used - before;
+                known[k] := known[k] and used >= 0;
                 room := requests - used;
-                known[k] := known[k] and used >= 0 and (first <= last or used = 0);
+            else
+                room := requests;
             end if;
 
-            times_of[ref] := t;
-            aged_at[ref] := at;
-            aged_used[ref] := used;
-            aged_carry[ref] := carry;
-            firsts[ref] := first;
-            rooms[ref] := room;
-            far[ref] := dated - now > span;
+            far := dated - now > span;
+            if count > 1 then
+                rules[ref] := rule;
+                times_of[ref] := t;
+                fars[ref] := far;
+                aged_at[ref] := at;
+                aged_used[ref] := used;
+                aged_carry[ref] := carry;
+                befores[ref] := before;
+                rooms[ref] := room;
+            end if;
             if (known[k] and room is not null) is not true then
                 grants[rule] := -1;
             elsif grants[rule] > 0 and room < grants[rule] * cost then
@@ -258,23 +241,30 @@ begin
         end loop;
 
         for ref in 1 .. count loop
-            rule := rules[ref];
+            r := (base + ref - 1) * 6;
+            if count > 1 then -- a lone reference is still at hand
+                rule := rules[ref];
+                k := refs[r + 1];
+                algorithm := refs[r + 2];
+                requests := refs[r + 3];
+                span := refs[r + 4];
+                capacity := refs[r + 5];
+                cost := refs[r + 6];
+                t := times_of[ref];
+                far := fars[ref];
+                at := aged_at[ref];
+                used := aged_used[ref];
+                carry := aged_carry[ref];
+                before := befores[ref];
+                room := rooms[ref];
+            end if;
             if failed or grants[rule] < 0 then
                 continue;
             end if;
-            r := (base + ref - 1) * 6;
-            k := refs[r + 1];
-            algorithm := refs[r + 2];
-            requests := refs[r + 3];
-            span := refs[r + 4];
-            capacity := refs[r + 5];
-            cost := refs[r + 6];
             charge := grants[rule] * cost;
-            t := times_of[ref];
-            room := rooms[ref] - charge;
-            used := aged_used[ref] + charge;
-            carry := aged_carry[ref];
-            changed := charge > 0 or refunding or callers > 0 and far[ref];
+            room := room - charge;
+            used := used + charge;
+            changed := charge > 0 or refunding or callers > 0 and far;
 
             reset := 0;
             if algorithm = bucket then
@@ -295,28 +285,31 @@ begin
                     reset := ending;
                 end if;
             else
-                times := (logs[k]).times;
-                costs := (logs[k]).costs;
-                first := firsts[ref];
-                last := coalesce(cardinality(times), 0);
-                if far[ref] and first <= last then
-                    times := array[t];
-                    costs := array[aged_used[ref]];
-                    first := 1;
-                    last := 1;
+                if far or used = charge then -- the log begins anew
+                    before := 0;
+                    if changed then
+                        delete from "weir".charges c where c.key = keys[k];
+                    end if;
+                elsif changed and before > 0 then
+                    delete from "weir".charges c where c.key = keys[k] and c.at <= t - span;
                 end if;
-                if charge > 0 then
-                    if first <= last and (times[last] = t or last - first >= 9999) then
-                        times[last] := t;
-                        costs[last] := costs[last] + charge;
-                    else
-                        last := last + 1;
-                        times[last] := t;
-                        costs[last] := charge;
+                if changed then
+                    over := charge;
+                    if far then
+                        over := used;
+                    end if;
+                    if over > 0 then
+                        insert into "weir".charges as c (key, at, cost, before)
+                        values (keys[k], t, over, before + used - over)
+                        on conflict on constraint charges_key do update set cost = c.cost + excluded.cost;
+                        at := t;
                     end if;
                 end if;
-                if first <= last then
-                    reset := times[last] + span - t;
+                if used > 0 then
+                    reset := span;
+                    if not far then
+                        reset := at + span - t;
+                    end if;
                 end if;
             end if;
             if reset > 0 then
@@ -342,14 +335,13 @@ begin
                     else
                         retry := ending + span - div((requests - cost)::numeric * span, used);
                     end if;
+                elsif far then
+                    retry := span;
                 else
                     over := used + cost - requests;
-                    n := first;
-                    while over > costs[n] loop
-                        over := over - costs[n];
-                        n := n + 1;
-                    end loop;
-                    retry := coalesce(times[n] + span - t, never);
+                    select c.at + span - t into retry from "weir".charges c
+                    where c.key = keys[k] and c.at > t - span and c.before + c.cost >= before + over order by c.at limit 1;
+                    retry := coalesce(retry, never);
                 end if;
                 retry := least(never, retry + t - now);
             end if;
@@ -361,15 +353,16 @@ begin
             if changed then
                 dirty[k] := true;
                 ats[k] := 0;
-                if used > 0 or carry > 0 then
-                    ats[k] := aged_at[ref];
-                end if;
-                useds[k] := used;
+                useds[k] := 0;
                 carries[k] := carry;
-                expiries[k] := now + (reset + 999) / 1000 * 1000 + 1000;
-                if algorithm = log then
-                    logs[k] := row(times[first:last], costs[first:last])::"weir".log;
+                if used > 0 or carry > 0 then
+                    ats[k] := at;
+                    useds[k] := used;
+                    if algorithm = log then
+                        useds[k] := before + used;
+                    end if;
                 end if;
+                expiries[k] := now + (reset + 999) / 1000 * 1000 + 1000;
             end if;
         end loop;
         base := base + count;
@@ -378,8 +371,19 @@ begin
     end loop;
 
     update "weir".counters c
-    set at = u.at, used = u.used, carry = u.carry, expires = u.expires, times = u.times, costs = u.costs
-    from unnest(keys, dirty, ats, useds, carries, expiries, logs) u(key, dirty, at, used, carry, expires, times, costs)
+    set at = u.at, used = u.used, carry = u.carry, expires = u.expires
+    from unnest(keys, dirty, ats, useds, carries, expiries) u(key, dirty, at, used, carry, expires)
     where u.dirty and c.key = u.key;
+end
+$$;
+
+-- forget deletes counters.
+create or replace function "weir".forget(keys bytea[]) returns void language plpgsql volatile
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+begin
+    perform from "weir".counters c where c.key = any (keys) order by c.key for update;
+    delete from "weir".charges c where c.key = any (keys);
+    delete from "weir".counters c where c.key = any (keys);
 end
 $$;

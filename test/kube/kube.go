@@ -1,4 +1,6 @@
-package env
+// Package kube gives tests a local Kubernetes, whole or the API server alone. It is apart from package env, so that tests of
+// stores link no Kubernetes client.
+package kube
 
 import (
 	"context"

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// streams are where a command talks.
+type streams struct{ out, err io.Writer }
+
+// newRoot returns the command with its subcommands; each stands in a file of its own. Those that need a cluster bind
+// the flags of kubectl themselves, so that the others run without one.
+func newRoot(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kubectl-weir",
+		Short:         "Test and check rate limit policies",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl weir"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newTest(s), newLint(s))
+	return root
+}
+
+// files are the arguments of a command that needs at least one file.
+func files(cmd *cobra.Command, args []string) error {
+	if err := cobra.MinimumNArgs(1)(cmd, args); err != nil {
+		return usageError{err}
+	}
+	return nil
+}

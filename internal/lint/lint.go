@@ -1,0 +1,145 @@
+// Package lint owns what can be said of policies beyond whether they are valid: how they fit together, and what is
+// valid and probably not meant.
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"net/textproto"
+	"slices"
+
+	"github.com/weir-dev/weir/internal/manifest"
+	"github.com/weir-dev/weir/internal/policy"
+)
+
+// Policies looks at valid policies that are to be in force together. Errors are what the controller would refuse of
+// them, warnings what is probably not meant.
+func Policies(policies []manifest.Policy) (errors, warnings manifest.Faults) {
+	errors, warnings = together(policies)
+	for _, p := range policies {
+		warnings = append(warnings, alone(p)...)
+	}
+	byPlace := func(a, b manifest.Fault) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	}
+	slices.SortStableFunc(errors, byPlace)
+	slices.SortStableFunc(warnings, byPlace)
+	return errors, warnings
+}
+
+// together finds policies that do not fit into the row of their workload, and names that are there twice, which is fine
+// for variants of one policy that are never applied together.
+func together(policies []manifest.Policy) (errors, warnings manifest.Faults) {
+	type name struct{ namespace, name string }
+	first := make(map[name]manifest.Policy)
+	workloads := make(map[policy.Workload][]policy.Policy)
+	for _, p := range policies {
+		n := name{p.Metadata.Namespace, p.Metadata.Name}
+		if other, ok := first[n]; ok {
+			warnings = append(warnings, p.Fault("metadata.name", "%s/%s is in %s:%d too: applied together, the last one wins",
+				n.namespace, n.name, other.File, other.Source.Line()))
+			continue
+		}
+		first[n] = p
+		workloads[p.Workload()] = append(workloads[p.Workload()], p.Policy)
+	}
+	for workload, attached := range workloads {
+		_, verdicts := policy.Compile(workload, "", attached)
+		for _, v := range verdicts {
+			if !v.Accepted() {
+				refused := first[name{workload.Namespace, v.Name}]
+				errors = append(errors, refused.Fault("spec.rules", "%s: %s", v.Reason, v.Message))
+			}
+		}
+	}
+	return errors, warnings
+}
+
+// alone finds what is odd about one policy.
+func alone(p manifest.Policy) (warnings manifest.Faults) {
+	warn := func(path, format string, args ...any) {
+		warnings = append(warnings, p.Fault("spec."+path, format, args...))
+	}
+	keyed := slices.ContainsFunc(p.Spec.Rules, func(r policy.Rule) bool { return r.Key != nil })
+	for i, r := range p.Spec.Rules {
+		at := fmt.Sprintf("rules[%d]", i)
+		if r.Key == nil && keyed {
+			warn(at, "has no key, so all callers together have its limits, while other rules of this policy count by a key")
+		}
+		for j, part := range r.Key {
+			if forwarded := forwardedHeader(part); forwarded != "" {
+				warn(fmt.Sprintf("%s.key[%d]", at, j), "counts by %s, which every client can write: clientIP reads it behind trusted proxies only", forwarded)
+			}
+		}
+		for j, l := range r.Limits {
+			if *l.Requests == 0 {
+				warn(fmt.Sprintf("%s.limits[%d].requests", at, j), "0 denies every request that the rule matches")
+			}
+		}
+		limits(warn, at+".limits", r.Limits)
+		if cost := r.Cost; cost != nil {
+			for j, l := range r.Limits {
+				if c := capacity(l); *l.Requests > 0 && cost.Max > c {
+					warn(at+".cost.max", "requests that cost more than %d, all that limits[%d] ever holds, are never admitted", c, j)
+				}
+			}
+		}
+		if r.LocalShare != nil && effective(r.OnStoreFailure, p.Spec.OnStoreFailure) != policy.OnStoreFailureLocalShare {
+			warn(at+".localShare", "has no effect: the policy's onStoreFailure is %s", p.Spec.OnStoreFailure)
+		}
+		if exempted(p.Spec.Exempt, r) {
+			warn(at, "is never reached: every request that it matches is exempt")
+		}
+	}
+	if p.Spec.Evaluation == policy.EvaluationFirstMatch {
+		unreached(warn, p.Spec)
+	}
+	return warnings
+}
+
+func effective(rule, spec policy.OnStoreFailure) policy.OnStoreFailure {
+	return cmp.Or(rule, spec, policy.OnStoreFailureLocalShare)
+}
+
+func capacity(l policy.Limit) int64 {
+	if l.Burst != nil {
+		return *l.Burst
+	}
+	return *l.Requests
+}
+
+// forwardedHeader returns the name of a header that proxies write for clients, if the part counts by one.
+func forwardedHeader(p policy.KeyPart) string {
+	for _, inner := range p.FirstOf {
+		if name := forwardedHeader(inner); name != "" {
+			return name
+		}
+	}
+	switch name := textproto.CanonicalMIMEHeaderKey(p.Header); name {
+	case "X-Forwarded-For", "X-Real-Ip", "Forwarded", "True-Client-Ip", "Cf-Connecting-Ip":
+		return name
+	}
+	return ""
+}
+
+// limits finds limits that never deny, because another one of the rule always denies before.
+func limits(warn func(string, string, ...any), at string, limits []policy.Limit) {
+	for i, l := range limits {
+		window, err := policy.ParseDuration(l.Window)
+		if err != nil {
+			continue // Validated before.
+		}
+		for j, other := range limits {
+			otherWindow, err := policy.ParseDuration(other.Window)
+			if i == j || err != nil || otherWindow > window {
+				continue
+			}
+			// At the very most, other admits a burst or a part of a window at once, and then at its rate.
+			most := max(capacity(other), *other.Requests) + *other.Requests*(window/otherWindow+1)
+			if most <= min(*l.Requests, capacity(l)) {
+				warn(fmt.Sprintf("%s[%d]", at, i), "never denies: limits[%d], %d per %s, admits at most %d in %s", j, *other.Requests, other.Window, most, l.Window)
+				break
+			}
+		}
+	}
+}

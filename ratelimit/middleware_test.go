@@ -1,0 +1,267 @@
+package ratelimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-dev/weir/ratelimit"
+	"github.com/weir-dev/weir/ratelimit/file"
+)
+
+// limiterOf returns a limiter in memory with the rules of one policy.
+func limiterOf(t testing.TB, rules string, change ...func(*ratelimit.Options)) *ratelimit.Limiter {
+	t.Helper()
+	source, err := file.Text(`
+apiVersion: ratelimit.weir.dev/v1alpha1
+kind: RateLimitPolicy
+metadata: {name: checkout, namespace: shop}
+spec:
+  targetRef: {group: apps, kind: Deployment, name: checkout}
+` + strings.ReplaceAll(strings.Trim(rules, "\n"), "\t", "  "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := ratelimit.Options{
+		Namespace: "shop", Workload: "checkout", Policies: source, Counters: ratelimit.Memory(),
+	}
+	for _, c := range change {
+		c(&options)
+	}
+	limiter, err := ratelimit.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- limiter.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	if err := limiter.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return limiter
+}
+
+func serve(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") })
+
+const validate = `
+  rules:
+    - name: validate
+      match: [{route: "/users/{id}/validate"}]
+      limits: [{requests: 5, window: 1h}]
+    - name: default
+      limits: [{requests: 1000, window: 1h}]
+`
+
+// Every spelling that the router serves with a handler shares that handler's budget. Those that it redirects or refuses
+// are no use of it (B45).
+func TestServeMuxSpellings(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("/users/{id}/validate", ok)
+	spellings := []string{
+		"/users/42/validate", "/users/%34%32/validate", "//users/42/validate", "/users//42/validate",
+		"/users/42/validate/", "/users/./42/validate", "/Users/42/validate",
+	}
+	for name, handler := range map[string]func(*ratelimit.Limiter) http.Handler{
+		"around the mux": func(l *ratelimit.Limiter) http.Handler { return l.Middleware(mux) },
+		"inside the mux": func(l *ratelimit.Limiter) http.Handler {
+			inner := http.NewServeMux()
+			inner.Handle("/users/{id}/validate", l.Middleware(ok))
+			return inner
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := handler(limiterOf(t, validate))
+			served, denied := 0, 0
+			for _, target := range spellings {
+				for range 5 {
+					w := serve(h, http.MethodPost, target)
+					if w.Body.String() == "served" {
+						served++
+					}
+					if w.Code == http.StatusTooManyRequests {
+						denied++
+						if target != spellings[0] && target != spellings[1] {
+							t.Errorf("%s is denied although the router does not serve it", target)
+						}
+					}
+				}
+			}
+			if served != 5 || denied != 5 {
+				t.Errorf("served %d and denied %d of the two spellings, want 5 and 5", served, denied)
+			}
+		})
+	}
+}
+
+func TestRouteOfTheRequest(t *testing.T) {
+	rules := `
+  rules:
+    - {name: export, match: [{route: "/exports/{id}"}], limits: [{requests: 100, window: 1h}]}
+    - {name: files, match: [{route: /files/}], limits: [{requests: 100, window: 1h}]}
+    - {name: old, match: [{route: /old}], limits: [{requests: 100, window: 1h}]}
+    - {name: v1, match: [{route: /v1/exports}], limits: [{requests: 100, window: 1h}]}
+`
+	mux := http.NewServeMux()
+	mux.Handle("POST /exports/{id}", ok)
+	mux.Handle("/files/", ok)
+	mux.Handle("/old", http.RedirectHandler("/new", http.StatusMovedPermanently))
+	mux.Handle("/v1/", http.StripPrefix("/v1", ok))
+	wrapped := http.HandlerFunc(mux.ServeHTTP) // a mux that the middleware does not recognise
+
+	tests := map[string]struct {
+		handler http.Handler
+		method  string
+		target  string
+		want    string // the rule
+	}{
+		"around the mux":                   {mux, "POST", "/exports/7", "export"},
+		"a method that the mux refuses":    {mux, "GET", "/exports/7", ""},
+		"a path that the mux refuses":      {mux, "POST", "/other", ""},
+		"a subtree":                        {mux, "GET", "/files/a/b", "files"},
+		"a redirect to a subtree":          {mux, "GET", "/files", ""},
+		"a redirect of the application":    {mux, "GET", "/old", "old"},
+		"an escaped slash":                 {mux, "POST", "/exports/a%2Fb", "export"},
+		"a router behind a subtree":        {mux, "GET", "/v1/exports", "v1"},
+		"outside, by the path":             {wrapped, "POST", "/exports/7", "export"},
+		"outside, a subtree by the path":   {wrapped, "GET", "/files/a", "files"},
+		"outside, an unclean path":         {wrapped, "POST", "/x/../exports//7/", "export"},
+		"outside, nothing that any serves": {wrapped, "POST", "/other", ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got string
+			limiter := limiterOf(t, rules, func(o *ratelimit.Options) {
+				o.OnDecision = func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) { got = d.Rule }
+			})
+			serve(limiter.Middleware(tc.handler), tc.method, tc.target)
+			if got != tc.want {
+				t.Errorf("decided by rule %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestRouteHook(t *testing.T) {
+	route := ""
+	var got string
+	limiter := limiterOf(t, `
+  rules: [{name: export, match: [{route: "/exports/{id}"}], limits: [{requests: 100, window: 1h}]}]
+`, func(o *ratelimit.Options) {
+		o.Route = func(*http.Request) string { return route }
+		o.OnDecision = func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) { got = d.Rule }
+	})
+	h := limiter.Middleware(ok)
+	for _, tc := range []struct{ route, want string }{
+		{"/exports/{name}", "export"}, {"/other", ""}, {ratelimit.NoRoute, ""}, {"", "export"},
+	} {
+		route = tc.route
+		serve(h, http.MethodPost, "/exports/7")
+		if got != tc.want {
+			t.Errorf("route %q: decided by rule %q, want %q", tc.route, got, tc.want)
+		}
+	}
+}
+
+// Probes are never charged and never denied, and no spelling makes another path a probe (B47).
+func TestProbesAreExempt(t *testing.T) {
+	limiter := limiterOf(t, `
+  exempt: [{pathPrefix: /healthz}]
+  rules: [{name: all, key: [{clientIP: {}}], limits: [{requests: 3, window: 1h}]}]
+`)
+	h := limiter.Middleware(ok)
+	for range 100 {
+		if w := serve(h, http.MethodGet, "/healthz"); w.Code != http.StatusOK {
+			t.Fatalf("a probe got %d", w.Code)
+		}
+	}
+	for _, target := range []string{"/healthz/../api/x", "/healthzX", "/healthz/%2e%2e/api/x"} {
+		if w := serve(h, http.MethodGet, target); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
+			t.Errorf("%s: %d, want it counted and admitted", target, w.Code)
+		}
+	}
+	if w := serve(h, http.MethodGet, "/healthzX"); w.Code != http.StatusTooManyRequests {
+		t.Errorf("the fourth request got %d, want 429", w.Code)
+	}
+}
+
+func TestResponses(t *testing.T) {
+	const exports = `
+  rules: [{name: exports, key: [{header: X-Api-Key}], whenKeyMissing: Deny, limits: [{requests: 1, window: 1h}]}]
+`
+	h := limiterOf(t, exports).Middleware(ok)
+	w := serve(h, http.MethodPost, "/", "X-Api-Key", "alice")
+	if w.Code != http.StatusOK || w.Body.String() != "served" {
+		t.Errorf("the first request got %d %q", w.Code, w.Body)
+	}
+	want := http.Header{
+		"Ratelimit-Policy": {`"checkout/exports";q=1;w=3600`},
+		"Ratelimit":        {`"checkout/exports";r=0;t=3600`},
+		"Content-Type":     {"text/plain; charset=utf-8"},
+	}
+	if diff := cmp.Diff(want, w.Header()); diff != "" {
+		t.Errorf("header of an admitted request (-want +got):\n%s", diff)
+	}
+
+	w = serve(h, http.MethodPost, "/", "X-Api-Key", "alice")
+	want = http.Header{
+		"Ratelimit-Policy": {`"checkout/exports";q=1;w=3600`},
+		"Ratelimit":        {`"checkout/exports";r=0;t=3600`},
+		"Retry-After":      {"3600"},
+		"Content-Type":     {"application/problem+json"},
+		"Cache-Control":    {"no-store"},
+		"Content-Length":   w.Header()["Content-Length"],
+	}
+	if diff := cmp.Diff(want, w.Header()); diff != "" {
+		t.Errorf("header of a denied request (-want +got):\n%s", diff)
+	}
+	wantProblem(t, w, http.StatusTooManyRequests, map[string]any{
+		"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		"title":             "Request cannot be satisfied as assigned quota has been exceeded",
+		"status":            429.0,
+		"violated-policies": []any{"checkout/exports"},
+	})
+
+	w = serve(h, http.MethodPost, "/")
+	wantProblem(t, w, http.StatusBadRequest, map[string]any{
+		"type": "about:blank", "title": "Request lacks what its rate limit is counted by", "status": 400.0,
+	})
+	if w.Header().Get("Retry-After") != "" || w.Header().Get("RateLimit") != "" {
+		t.Errorf("a request without a key is told when to come back: %v", w.Header())
+	}
+}
+
+func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, want map[string]any) {
+	t.Helper()
+	if w.Code != status {
+		t.Errorf("status %d, want %d", w.Code, status)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatalf("body %q: %v", w.Body, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problem (-want +got):\n%s", diff)
+	}
+}
