@@ -19,6 +19,7 @@ type decision struct {
 	match   policy.Request
 	walk    policy.Walk
 	subject subject
+	memo    memo // of this and former decisions
 	buf     []byte
 	// identities of the snapshot's keys, those in known.
 	known      uint64
@@ -88,7 +89,7 @@ func (d *decision) collect() (Decision, bool) {
 	r := &d.request
 	d.match = policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
 	d.walk = d.s.matcher.Walk(&d.match)
-	d.subject = subject{request: r, walk: &d.walk, trusted: d.e.options.TrustedProxies}
+	d.subject = subject{request: r, walk: &d.walk, trusted: d.e.options.TrustedProxies, memo: &d.memo}
 	for i, ok := d.walk.Next(); ok; i, ok = d.walk.Next() {
 		rule := &d.s.rules[i]
 		id, outcome := d.identify(rule)
