@@ -34,6 +34,10 @@ var (
 	skippedDesc     = describe("rules_skipped", "Rules that are not enforced because they need a newer library.")
 	inForceDesc     = describe("row_in_force", "1 once policies were read.")
 	replicasDesc    = describe("replicas", "Replicas that local shares are counted for.")
+	suspicionsDesc  = describe("store_suspicions_total",
+		"Times that the store may have lost counters, because it was away or something was missing, and was told them anew.")
+	pushedDesc  = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	guardedDesc = describe("store_guarded", "1 while store and local share must both admit, because the store came back a moment ago.")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -78,6 +82,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
+		suspicionsDesc, pushedDesc, guardedDesc,
 	} {
 		ch <- d
 	}
@@ -121,6 +126,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(skippedDesc, float64(f.Skipped))
 	gauge(inForceDesc, number(!f.Revision.IsZero()))
 	gauge(replicasDesc, float64(f.Replicas))
+	count(suspicionsDesc, f.Suspicions)
+	count(pushedDesc, f.Pushed)
+	gauge(guardedDesc, number(f.Guarded))
 }
 
 func number(b bool) float64 {

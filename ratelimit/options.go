@@ -69,7 +69,7 @@ type Options struct {
 	PollInterval time.Duration
 
 	// MaxKeys bounds the counters kept in this process, for local shares and for Memory each: about 200 bytes a
-	// counter. Default 100,000.
+	// counter, for local shares 600. Default 100,000.
 	MaxKeys int
 
 	// Pod is this replica's name in the policy's status. Default: the host's name.

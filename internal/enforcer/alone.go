@@ -24,6 +24,7 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 	b.quick.Store(err == nil && took <= b.timeout/4)
 
 	a := &d.answers[0]
+	defer b.settled(err)
 	switch {
 	case err != nil:
 		return b.aloneFailed(err, took)
@@ -49,7 +50,7 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 	}
 	if b.mirror != nil {
 		d.group.origins = d.want.origins
-		b.mirror(now, &d.group, &d.entries[0], a, a.Granted)
+		b.mirror(&d.group, &d.entries[0], a, a.Granted, 0)
 	}
 	return answer{Answer: a, granted: granted}
 }

@@ -42,9 +42,12 @@ type batcher struct {
 	breaker *breaker
 	counts  *counts
 	denials *denials
-	// mirror takes over what the store said of an entry, admitted of whose callers were admitted by it.
-	mirror func(now int64, g *group, e *Entry, a *Answer, admitted int64)
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
+	// that were admitted without it.
+	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
 	opened func(cause string)
+	// settled hears how each batch ended, after its callers.
+	settled func(err error)
 
 	// prompt says that a caller may ask the store on his own goroutine, and quick that the last batch was back early.
 	prompt bool
@@ -65,8 +68,9 @@ type batcher struct {
 
 // batch is one round trip. What a caller reads of it after it is done does not change any more.
 type batch struct {
-	era  uint64
-	born time.Duration // when its first caller came
+	era    uint64
+	born   time.Duration // when its first caller came
+	sentAt int64         // by the monotonic clock, in µs; of the goroutine that sends it
 	// wake is closed when the batch is done, or when the first of its callers has waited for long enough: then the
 	// callers go on to wait for finished, each until its own deadline. So a batch that is in time needs one timer for
 	// all of its callers, and wakes all of them at once.
@@ -84,9 +88,7 @@ type batch struct {
 	counters []Counter
 	origins  []origin
 	callers  int
-	sent     bool
 	judged   bool
-	sentAt   int64
 }
 
 // group is the callers of one entry, a list in the order in which they came.
@@ -344,11 +346,12 @@ func (b *batcher) returned(era uint64) *batch {
 // a driver needs; the callers are answered on another one, while the next batch is under way.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if !g.seal(b.clock.monotonic()) {
+		if !g.seal() {
 			g = b.returned(g.era)
 			continue
 		}
 		sent := b.runtime.Elapsed()
+		g.sentAt = b.clock.at(sent)
 		inTime := b.watch(g, sent)
 		ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
 		now, err := b.store.Take(ctx, g.entries, g.answers)
@@ -380,6 +383,7 @@ func (b *batcher) conclude(g *batch, now int64, took time.Duration, err error) {
 		b.judge(g, true, "") // unless overdue came first
 	}
 	b.finish(g, now, err)
+	b.settled(err)
 }
 
 // watch lets the callers of a batch go when the first of them has waited for long enough, and gives its verdict at its
@@ -435,7 +439,7 @@ func (b *batcher) startOver(cause string) {
 	b.era++
 	b.mu.Unlock()
 	if g != nil {
-		g.seal(b.clock.monotonic())
+		g.seal()
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
@@ -505,7 +509,7 @@ func (g *batch) find(w *want, fingerprint uint64) int {
 
 // seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
 // sent ask for nothing.
-func (g *batch) seal(now int64) bool {
+func (g *batch) seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := 0
@@ -542,6 +546,5 @@ func (g *batch) seal(now int64) bool {
 		n := len(g.entries[i].Counters)
 		g.answers[i].Results, results = results[:0:n], results[n:]
 	}
-	g.sent, g.sentAt = true, now
 	return kept > 0
 }

@@ -31,7 +31,9 @@ type decision struct {
 	shadows   []*rule
 	unlimited *rule
 
-	share   want // what the local share is asked
+	share   want    // what the local share is asked
+	shares  []Share // of each of its counters
+	hold    hold
 	entries [1]Entry
 	answers [1]Answer
 	group   group    // of that one entry, if the caller asked alone
@@ -45,6 +47,7 @@ func (d *decision) release() {
 	d.want.reset()
 	d.shadow.reset()
 	d.share.reset()
+	d.hold.reset()
 	clear(d.shadows)
 	d.shadows = d.shadows[:0]
 	d.entries[0], d.group, d.verdict = Entry{}, group{}, Decision{}
@@ -71,7 +74,11 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 		d.fallBack(d.e.breaker.why())
 		return d.verdict
 	}
+	if !d.holdShare() {
+		return d.verdict
+	}
 	a := d.e.batcher.take(ctx, &d.want, d)
+	d.releaseShare()
 	switch {
 	case a.gone:
 		return d.general(Canceled, context.Cause(ctx).Error())

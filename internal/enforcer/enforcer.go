@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
-	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -45,15 +44,6 @@ const (
 	DefaultPollInterval = 5 * time.Second
 )
 
-// Local holds the local shares. memstore.Store is one.
-type Local interface {
-	// TakeAt answers an entry at a time of the caller's, in µs.
-	TakeAt(now int64, e *Entry, a *Answer)
-	// Note charges c for what the store admitted, with weighs in use there of the whole limit, and leaves no more than
-	// left.
-	Note(now int64, c *Counter, charged, weighs, left int64)
-}
-
 // Enforcer decides. All of its methods are safe for concurrent use; Decide and Peek also before and after Run.
 type Enforcer struct {
 	options Options
@@ -65,9 +55,10 @@ type Enforcer struct {
 	counts  *counts
 	denials *denials
 	tallies *tallies
+	recovery
 
 	snapshot atomic.Pointer[snapshot]
-	standing atomic.Pointer[policy.Replica]
+	places   atomic.Pointer[policy.Places]
 	owned    atomic.Bool
 	lastRead atomic.Int64 // µs of the monotonic clock
 	wasRead  atomic.Bool
@@ -99,9 +90,6 @@ func New(o Options) *Enforcer {
 	if o.Runtime == nil {
 		o.Runtime = newProcess()
 	}
-	if o.Runtime == nil {
-		o.Runtime = newProcess()
-	}
 	o.TrustedProxies = unmapPrefixes(o.TrustedProxies)
 	e := &Enforcer{
 		options: o,
@@ -114,7 +102,8 @@ func New(o Options) *Enforcer {
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
 	}
-	e.standing.Store(&policy.Replica{N: 1})
+	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
+	e.pusher, _ = o.Store.(Pusher)
 	e.owned.Store(true)
 	e.batcher = &batcher{
 		store:   o.Store,
@@ -126,6 +115,7 @@ func New(o Options) *Enforcer {
 		denials: e.denials,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
+		settled: e.batchSettled,
 	}
 	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {
 		e.denials.most = shortDenial
@@ -153,14 +143,23 @@ func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
 	if s == nil {
 		return e.withoutPolicy(peek)
 	}
-	d, ok := e.decisions.Get().(*decision)
-	if !ok {
-		d = &decision{e: e}
-	}
+	d := e.decision()
 	answer := d.decide(ctx, s, r, peek)
+	e.done(d)
+	return answer
+}
+
+// decision returns an empty one, and done takes it back.
+func (e *Enforcer) decision() *decision {
+	if d, ok := e.decisions.Get().(*decision); ok {
+		return d
+	}
+	return &decision{e: e}
+}
+
+func (e *Enforcer) done(d *decision) {
 	d.release()
 	e.decisions.Put(d)
-	return answer
 }
 
 // withoutPolicy decides while no row was ever read.
@@ -179,26 +178,6 @@ func (e *Enforcer) withoutPolicy(peek bool) Decision {
 	return generalDecision(general, cause)
 }
 
-// place is this replica's among those that share the limits.
-func (e *Enforcer) place() policy.Replica { return *e.standing.Load() }
-
-// mirror keeps the local share in step with what the store said of an entry: it is charged with what was admitted
-// here, and left with no more than this replica's part of what is left.
-func (e *Enforcer) mirror(now int64, g *group, entry *Entry, a *Answer, admitted int64) {
-	place := e.place()
-	for i := range entry.Counters[:entry.Enforced] {
-		o := g.origins[i]
-		if o.rule.onFailure != policy.OnStoreFailureLocalShare {
-			continue
-		}
-		c := entry.Counters[i]
-		remaining := a.Results[i].Remaining
-		weighs := max(0, c.Limit.Capacity()-remaining)
-		c.Limit = o.rule.share(o.limit, place, c.Identity)
-		e.options.Local.Note(now, &c, admitted*c.Cost, weighs, place.Part(remaining, c.Identity.turn()))
-	}
-}
-
 func (e *Enforcer) breakerOpened(cause string) {
 	e.counts.opened.Add(1)
 	e.log.Warn("Store does not answer, deciding without it", "cause", cause)
@@ -214,10 +193,10 @@ func (e *Enforcer) probe() {
 	}
 }
 
-// Probe asks the store now whether it is back, if decisions are made without it. Run and decisions do so by themselves,
-// from time to time.
+// Probe asks the store now whether it is back, if decisions are made without it, and also while another probe is under
+// way. Polls and decisions do so by themselves, from time to time.
 func (e *Enforcer) Probe() {
-	if e.breaker.claimProbe(math.MaxInt64) {
+	if e.breaker.open.Load() {
 		e.sendProbe()
 	}
 }
@@ -243,6 +222,10 @@ func (e *Enforcer) sendProbe() {
 	}
 	if cause == "" {
 		e.clock.learn(now, e.clock.monotonic())
+		if err := e.catchUp(); err != nil {
+			e.counts.fail(reasonOf(err))
+			cause = err.Error()
+		}
 	}
 	if e.breaker.probed(e.clock.monotonic(), cause == "", cause) {
 		e.log.Info("Store answers again")

@@ -15,7 +15,10 @@ const failClosedRetry = time.Second
 // fails closed denies; then the local shares of the others decide, all or none; what remains fails open. The verdict
 // is left in d.
 func (d *decision) fallBack(cause string) bool {
+	d.releaseShare()
+	d.e.decidesAlone()
 	d.share.reset()
+	d.shares = d.shares[:0]
 	var open *rule
 	for i := range d.want.origins[:d.want.enforced] {
 		o := d.want.origins[i]
@@ -41,7 +44,7 @@ func (d *decision) fallBack(cause string) bool {
 	granted := true
 	if len(d.share.counters) > 0 {
 		d.enter(&d.share)
-		d.e.options.Local.TakeAt(d.e.clock.store(d.e.clock.monotonic()), &d.entries[0], a)
+		d.e.options.Local.TakeShare(d.e.clock.store(d.e.clock.monotonic()), &d.entries[0], d.shares, a)
 		granted = a.Granted > 0
 		if d.peek {
 			granted = allowAll(a.Results[:d.share.enforced])
@@ -59,6 +62,7 @@ func (d *decision) fallBack(cause string) bool {
 		d.verdict = d.withoutLimits()
 	}
 	if d.verdict.Allowed {
+		d.noteOpen()
 		d.countShadowShares(a)
 	}
 	return d.verdict.Allowed
@@ -66,14 +70,27 @@ func (d *decision) fallBack(cause string) bool {
 
 func (d *decision) addShare(i int) {
 	o, c := d.want.origins[i], d.want.counters[i]
-	c.Limit = o.rule.share(o.limit, d.e.place(), c.Identity)
 	d.share.add(c, o)
+	d.shares = append(d.shares, d.e.shareOf(o, c.Identity))
+}
+
+// noteOpen remembers what rules admit that fail open, so that the store is told of it when it is back.
+func (d *decision) noteOpen() {
+	if d.peek {
+		return
+	}
+	now := d.e.clock.store(d.e.clock.monotonic())
+	for i := range d.want.origins[:d.want.enforced] {
+		if d.want.origins[i].rule.onFailure == policy.OnStoreFailureFailOpen {
+			d.e.options.Local.Admit(now, &d.want.counters[i], int64(d.e.place().N))
+		}
+	}
 }
 
 // shareShadows adds the shadow rules that would decide by their local share.
 func (d *decision) shareShadows() {
 	start := d.want.enforced
-	for i, end := range d.want.shadow {
+	for i, end := range d.want.shadow[:len(d.shadows)] {
 		if d.shadows[i].onFailure == policy.OnStoreFailureLocalShare {
 			for j := start; j < end; j++ {
 				d.addShare(j)
@@ -112,6 +129,9 @@ func (d *decision) shareVerdict(a *Answer, granted bool, cause string) Decision 
 		d.count(o.rule, ShareAdmitted)
 	} else {
 		out.Status = http.StatusTooManyRequests
+		if !a.Results[i].Satisfiable { // by the share of this moment, which grows, or by that of another replica
+			out.RetryAfter = failClosedRetry
+		}
 		d.count(o.rule, ShareDenied)
 	}
 	return out

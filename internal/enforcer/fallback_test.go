@@ -18,9 +18,8 @@ type fleet struct {
 }
 
 // newFleet has three replicas.
-func newFleet(t *testing.T, policies ...policy.Policy) *fleet {
+func newFleet(t *testing.T, n int, policies ...policy.Policy) *fleet {
 	t.Helper()
-	const n = 3
 	f := &fleet{t: t, store: newStore()}
 	for rank := range n {
 		h := newHarness(t, func(o *enforcer.Options) {
@@ -63,7 +62,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, policyOf("p", byKey("r", limit)))
+				f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
 				f.settle()
 				f.down()
 				const windows = 9
@@ -93,7 +92,7 @@ func TestLocalSharesAddUp(t *testing.T) {
 // Without knowing its rank among the counted members a replica takes no part of a remainder.
 func TestUnsettledReplicasTakeNoRemainder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, policyOf("p", byKey("r", fixed(10, "1m"))))
+		f := newFleet(t, 3, policyOf("p", byKey("r", fixed(10, "1m"))))
 		f.down()
 		if got := f.send(20, as("alice")); got != 9 {
 			t.Errorf("admitted %d, want 3 on each of 3", got)
@@ -106,7 +105,7 @@ func TestSpentStaysSpent(t *testing.T) {
 	for name, limit := range map[string]policy.Limit{"a fixed window": fixed(30, "1h"), "a bucket": bucket(30, "1h")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, policyOf("p", byKey("r", limit)))
+				f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
 				if got := f.send(30, as("alice")); got != 30 { // the first replica admits all of them
 					t.Fatalf("admitted %d, want 30", got)
 				}
@@ -122,7 +121,7 @@ func TestSpentStaysSpent(t *testing.T) {
 // What a replica admitted itself counts against its share, also when much of the limit is left.
 func TestOwnUseCountsAgainstTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, policyOf("p", byKey("r", fixed(30, "1h"))))
+		f := newFleet(t, 3, policyOf("p", byKey("r", fixed(30, "1h"))))
 		f.replicas[0].send(8, as("alice")) // 22 left, of which the part is 7: 2 of the share of 10 are left
 		f.down()
 		if got, _ := f.replicas[0].send(20, as("alice")); got != 2 {
@@ -137,7 +136,7 @@ func TestOwnUseCountsAgainstTheShare(t *testing.T) {
 // A replica that has had all of the traffic for long is not mute for long when the store goes.
 func TestUnevenTrafficIsNotHeldAgainstAReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, policyOf("p", byKey("r", bucket(30, "1m"))))
+		f := newFleet(t, 3, policyOf("p", byKey("r", bucket(30, "1m"))))
 		for range 1800 { // half an hour at 30 per minute, which is 3 times the share
 			advance(time.Second)
 			f.replicas[0].Decide(t.Context(), as("alice"))

@@ -29,6 +29,7 @@ type store struct {
 	takes   int
 	entries []int // of each take
 	refunds []enforcer.Refund
+	pushes  int
 }
 
 func newStore() *store {
@@ -149,7 +150,9 @@ type harness struct {
 
 func newHarness(t *testing.T, change ...func(*enforcer.Options)) *harness {
 	t.Helper()
-	h := &harness{t: t, store: newStore(), table: &table{state: enforcer.TableState{Owner: "test"}}}
+	h := &harness{t: t, store: newStore(), table: &table{state: enforcer.TableState{
+		Owner: "test", Replicas: countOf(t, policy.Replicas{N: 1, Desired: 1, IdleSince: 1}),
+	}}}
 	o := enforcer.Options{
 		Store: h.store, Table: h.table, Pod: "checkout-1", Library: "test",
 		Local: memstore.New(memstore.Options{Clock: func() int64 { return 0 }}),
@@ -172,13 +175,21 @@ func (h *harness) apply(policies ...policy.Policy) {
 	}
 }
 
+// countOf encodes a count. One with IdleSince says that nobody ran before, so that new processes have whole shares.
+func countOf(t testing.TB, r policy.Replicas) []byte {
+	t.Helper()
+	r.Version = policy.RowVersion
+	data, err := policy.EncodeReplicas(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 // replicas publishes a count and this replica's place.
 func (h *harness) replicas(n, rank int) {
 	h.t.Helper()
-	data, err := policy.EncodeReplicas(policy.Replicas{Version: policy.RowVersion, N: n, Ready: n, Desired: n, MembersVersion: 1})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	data := countOf(h.t, policy.Replicas{N: n, Ready: n, Desired: n, MembersVersion: 1})
 	h.table.set(func(t *table) {
 		t.state.Replicas = data
 		t.standing = enforcer.Standing{Rank: rank, Count: n, Version: 1, Now: time.Now().UnixMicro()}

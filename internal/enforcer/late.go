@@ -19,10 +19,12 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			continue
 		}
 		b.denials.learn(g.sentAt, group.origins, &g.entries[i], a)
-		// Before any caller goes on: what it was granted must count when it comes back and finds the store gone.
-		b.mirror(now, group, &g.entries[i], a, min(a.Granted, group.waiting()))
-		if used := b.grant(group, a); used < a.Granted {
-			refunds = appendRefunds(refunds, &g.entries[i], a, used, now)
+		granted, admitted := b.grant(group, a)
+		if b.mirror != nil { // before anybody goes on: whoever asks next finds what was taken
+			b.mirror(group, &g.entries[i], a, admitted, granted-admitted)
+		}
+		if granted < a.Granted {
+			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
 		}
 	}
 	g.end()
@@ -32,18 +34,9 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 	}
 }
 
-// waiting counts the callers who still wait.
-func (g *group) waiting() (n int64) {
-	for c := g.first; c != nil; c = c.next {
-		if c.state == waiting {
-			n++
-		}
-	}
-	return n
-}
-
-// grant hands out what the store granted, and returns how much of it was of use.
-func (b *batcher) grant(group *group, a *Answer) (used int64) {
+// grant hands out what the store granted; nobody goes on before the batch ends. It returns how much was of use, and how
+// much of that to callers who waited.
+func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
 	for c := group.first; c != nil; c = c.next {
 		if c.state != waiting {
@@ -57,8 +50,9 @@ func (b *batcher) grant(group *group, a *Answer) (used int64) {
 		}
 		c.state = answered
 	}
+	admitted = used
 	if group.peek {
-		return used
+		return used, admitted
 	}
 	for _, c := range gone {
 		if c.admitted && used < a.Granted {
@@ -80,7 +74,7 @@ func (b *batcher) grant(group *group, a *Answer) (used int64) {
 			b.counts.late[LateDenied].Add(1)
 		}
 	}
-	return used
+	return used, admitted
 }
 
 func (b *batcher) fail(group *group, err error) {

@@ -29,13 +29,12 @@ func (e *Enforcer) Held(policyName, ruleName string, r Request) ([]Held, bool) {
 		if outcome == keyDenied || outcome == keySkipped {
 			return nil, false
 		}
-		place := e.place()
 		var held []Held
 		for j := range rule.limits {
 			l := &rule.limits[j]
 			held = append(held, Held{
 				Counter: Counter{Identity: id, ID: l.row.ID, Limit: l.exact, Cost: 1},
-				Share:   rule.share(l, place, id),
+				Share:   e.shareOf(origin{rule: rule, limit: l}, id).Limit,
 			})
 		}
 		return held, true

@@ -40,7 +40,9 @@ const (
 	WokenLate
 )
 
-// process is the Runtime of this process.
+// Process is the Runtime of this process.
+func Process() Runtime { return newProcess() }
+
 type process struct {
 	start  time.Time
 	timers sync.Pool // of *time.Timer, stopped

@@ -156,16 +156,3 @@ func (r *rule) maxCost() int64 {
 	}
 	return r.cost.Max
 }
-
-// share is what this replica admits on its own of a limit, for one identity.
-func (r *rule) share(l *limit, replica policy.Replica, id Identity) algorithm.Limit {
-	if replica.N <= 1 {
-		return l.exact
-	}
-	share := policy.ShareOf(l.row, r.maxCost(), r.rounding, replica, id.turn())
-	exact, err := exactLimit(share)
-	if err != nil {
-		return algorithm.Limit{Window: l.exact.Window} // ShareOf names no other algorithms than policies do
-	}
-	return exact
-}

@@ -200,7 +200,10 @@ type counts struct {
 	problems [rowProblems]atomic.Uint64
 	failures [len(reasons)]atomic.Uint64
 	opened   atomic.Uint64
-	polls    atomic.Uint64 // failed reads of the table
+	// suspicions of a store that lost charges, and counters that it was told of.
+	suspicions atomic.Uint64
+	pushed     atomic.Uint64
+	polls      atomic.Uint64 // failed reads of the table
 }
 
 func (c *counts) fail(reason Reason) {
@@ -225,6 +228,10 @@ type Figures struct {
 	Skipped      int
 	BreakerOpen  bool
 	BreakerTrips uint64
+	// Suspicions counts how often the store may have lost charges, and Pushed the counters that it was told of since.
+	Suspicions, Pushed uint64
+	// Guarded says that store and local share must both admit, because the store came back a moment ago.
+	Guarded bool
 	// TableAge is the time since the table was last read, in seconds; since the start when it never was.
 	TableAge float64
 	// Owned is false when the last read found a table that no controller ever wrote to.
@@ -267,6 +274,8 @@ func (e *Enforcer) Figures() Figures {
 	}
 	f.FailedPolls = e.counts.polls.Load()
 	f.BreakerOpen, f.BreakerTrips = e.breaker.open.Load(), e.counts.opened.Load()
+	f.Suspicions, f.Pushed = e.counts.suspicions.Load(), e.counts.pushed.Load()
+	f.Guarded = e.guarding()
 	f.Owned = e.owned.Load()
 	f.Replicas = max(1, e.place().N)
 	f.TableAge = float64(e.clock.monotonic()-e.lastRead.Load()) / 1e6

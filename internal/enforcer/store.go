@@ -160,6 +160,8 @@ type Standing struct {
 	Count   int   // live members, this one included
 	Version int64 // grows whenever the set of members changes
 	Now     int64 // the store's time in µs
+	// New says that the store did not know this member before.
+	New bool
 }
 
 // Table is what an enforcer reads of the policy table and says to it. The poll is the truth, a message a hint.

@@ -20,7 +20,7 @@ const (
 	hintSpread = 50 * time.Millisecond
 	// settleTime is how long the counted members must have stood before a replica takes a part of a remainder: until
 	// then another one may still believe that the part is its own.
-	settleTime = 12 * time.Second
+	settleTime = policy.Propagation
 	// missingGrace is how long a readable table may hold no row before WaitReady takes it that there are no policies:
 	// time for a controller to answer that it was asked for the row.
 	missingGrace = time.Second
@@ -36,6 +36,8 @@ type tableView struct {
 	failing      bool
 	missing      int64 // monotonic µs since which the table was read without a row, 0 while there is one
 	started      int64 // on the store's clock
+	// heard is the monotonic µs since which every poll succeeded, 0 after one that failed.
+	heard int64
 }
 
 // Run keeps the policies current until ctx ends, and then takes this replica out of the members. Before and after it,
@@ -112,9 +114,11 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 	switch {
 	case err == nil && e.table.failing:
 		e.table.failing = false
+		e.noticed("the policy table could not be read")
 		e.log.Info("Reads the policy table again")
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
+		e.table.heard = 0
 		if !e.table.failing {
 			e.table.failing = true
 			e.log.Warn("Cannot read the policy table, going by what was read last", "error", err)
@@ -142,6 +146,9 @@ func (e *Enforcer) readTable(ctx context.Context) error {
 		e.counts.problems[RowMissing].Add(1)
 		if e.table.missing == 0 {
 			e.table.missing = max(1, now)
+			if e.table.row != nil {
+				e.noticed("the row is missing")
+			}
 		}
 		if err := e.options.Table.AskForRow(ctx); err != nil {
 			return fmt.Errorf("asking for the missing row: %w", err)
@@ -206,8 +213,13 @@ func (e *Enforcer) takeReplicas(data []byte, now int64) {
 		e.log.Debug("Replica count not taken", "error", err)
 		return
 	}
-	if last := e.table.replicas; last == nil || last.MembersVersion != replicas.MembersVersion || last.N != replicas.N {
+	// What others did not hear either, because the table could not be read, has not stood yet.
+	unheard := e.table.heard == 0 && !e.place().Exact
+	if last := e.table.replicas; unheard || last == nil || last.MembersVersion != replicas.MembersVersion || last.N != replicas.N {
 		e.table.replicasSeen = now
+	}
+	if e.table.replicas == nil && e.table.standing == nil {
+		e.beginIdle(&replicas, now)
 	}
 	e.table.replicas = &replicas
 	e.settle(now)
@@ -239,6 +251,16 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	if e.table.started == 0 {
 		e.table.started = e.clock.store(0)
 	}
+	if standing.New && e.table.standing != nil {
+		e.noticed("this member was forgotten")
+	}
+	if e.table.heard == 0 || standing.New {
+		e.table.heard = max(1, now)
+	}
+	// The others polled meanwhile, too: they go by a count that has this replica in it.
+	if now-e.table.heard >= policy.Propagation.Microseconds() {
+		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Counted(now) })
+	}
 	e.table.standing = &standing
 	e.settle(now)
 	return nil
@@ -247,8 +269,8 @@ func (e *Enforcer) beat(ctx context.Context) error {
 // settle works out this replica's place among those that share the limits.
 func (e *Enforcer) settle(now int64) {
 	place := placeOf(e.table.replicas, e.table.standing, time.Duration(now-e.table.replicasSeen)*time.Microsecond)
-	if last := e.place(); place != last {
-		e.standing.Store(&place)
+	if last := e.place(); place != last || e.places.Load().Version() == 0 {
+		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Move(place, now) })
 		e.log.Debug("Place among the replicas", "rank", place.Rank, "replicas", place.N, "exact", place.Exact)
 	}
 }

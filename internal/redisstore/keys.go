@@ -25,6 +25,8 @@ const DefaultTable = "default"
 //	weir:T:reports:{w}      hash    the same enforcers and their policy.Report as JSON
 //	weir:T:membership:{w}   string  the version of the set of members
 //	weir:T:c:NS:{id}:L      string  the counter of identity id and limit L in namespace NS
+//	weir:T:c:NS:{id}:L.alt  string  what replicas told of it after a suspected loss, as one more counter
+//	weir:T:c:NS:{id}:L.told hash    who told what, and when the counter was last reset
 //	weir:T:changed:w        channel tells enforcers that the row or the replicas of w changed
 //	weir:T:asks:NS          channel tells the controller which workload of NS misses its row or has other members
 //

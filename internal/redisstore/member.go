@@ -96,11 +96,11 @@ func (m *Member) Heartbeat(
 	return decodeStanding(cmd.Val())
 }
 
-// decodeStanding reads rank, count, version and time.
+// decodeStanding reads rank, count, version, time, and whether the member is new.
 func decodeStanding(reply any) (enforcer.Standing, error) {
 	var s enforcer.Standing
 	parts, ok := reply.([]any)
-	if !ok || len(parts) != 4 {
+	if !ok || len(parts) != 5 {
 		return s, classify(fmt.Errorf("%w: heartbeat answers %T", errReply, reply))
 	}
 	numbers := make([]int64, len(parts))
@@ -111,7 +111,9 @@ func decodeStanding(reply any) (enforcer.Standing, error) {
 		}
 		numbers[i] = n
 	}
-	return enforcer.Standing{Rank: int(numbers[0]), Count: int(numbers[1]), Version: numbers[2], Now: numbers[3]}, nil
+	return enforcer.Standing{
+		Rank: int(numbers[0]), Count: int(numbers[1]), Version: numbers[2], Now: numbers[3], New: numbers[4] == 1,
+	}, nil
 }
 
 // Leave takes the member out of the set.

@@ -20,6 +20,8 @@ var sources embed.FS
 var (
 	takeScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "take")
 	refundScript    = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "refund")
+	pushScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "push")
+	resetScript     = loadScript("reset")
 	heartbeatScript = loadScript("members", "heartbeat")
 	leaveScript     = loadScript("members", "leave")
 	observeScript   = loadScript("members", "observe")

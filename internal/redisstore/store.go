@@ -127,21 +127,6 @@ func (s *Store) refundOnce(ctx context.Context, refunds []enforcer.Refund) error
 	return decodeRefund(cmd.Val())
 }
 
-// Reset forgets counters: their identities are full again.
-func (s *Store) Reset(ctx context.Context, counters []enforcer.Counter) error {
-	if len(counters) == 0 {
-		return nil
-	}
-	pipeline := s.client.Pipeline()
-	for i := range counters {
-		pipeline.Del(ctx, string(appendCounter(nil, s.prefix, &counters[i])))
-	}
-	if _, err := pipeline.Exec(ctx); err != nil {
-		return classify(fmt.Errorf("resetting %d counters: %w", len(counters), err))
-	}
-	return nil
-}
-
 const (
 	// refundDelay is how long what a batch owes may wait for a next batch that takes it along.
 	refundDelay = 5 * time.Millisecond

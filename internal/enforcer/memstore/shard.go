@@ -19,14 +19,13 @@ const (
 	logWeight = 8
 )
 
-// name is what makes a counter. A share may count by another algorithm than the limit whose ID it has.
+// name is what makes a counter.
 type name struct {
-	identity  enforcer.Identity
-	id        string
-	algorithm algorithm.Algorithm
+	identity enforcer.Identity
+	id       string
 }
 
-func nameOf(c *enforcer.Counter) name { return name{c.Identity, c.ID, c.Limit.Algorithm} }
+func nameOf(c *enforcer.Counter) name { return name{c.Identity, c.ID} }
 
 // slot is one counter.
 type slot struct {
@@ -38,6 +37,11 @@ type slot struct {
 	shard  *shard // nil for one that is shared
 	// pinned slots belong to the take that is going on, and are not forgotten.
 	pinned bool
+
+	// A share was brought up to date with a version of the replica's place at settled. use is what else a replica
+	// knows of a counter; nil in a store.
+	version, settled int64
+	use              *use
 }
 
 // shard is the counters whose identities end alike. Everything in it is guarded by mu.
@@ -52,6 +56,8 @@ type shard struct {
 	// overflow holds, for each limit, what the identities share that found no room. Policies bound its size.
 	overflow map[name]*slot
 	crowded  uint64
+	// rounds holds what is kept beside counters that replicas push to.
+	rounds map[name]*beside
 }
 
 func (s *shard) init(bound int) {
@@ -90,7 +96,7 @@ func (s *shard) add(c *enforcer.Counter, now int64) *slot {
 }
 
 func (s *shard) shared(c *enforcer.Counter) *slot {
-	limit := name{id: c.ID, algorithm: c.Limit.Algorithm}
+	limit := name{id: c.ID}
 	found, ok := s.overflow[limit]
 	if !ok {
 		if s.overflow == nil {
@@ -119,7 +125,7 @@ func (s *shard) makeRoom(now int64) {
 			s.hand++
 			continue
 		}
-		result := slot.limit.Look(slot.state, now, 1)
+		result := slot.look(now)
 		if result.ResetAfter == 0 {
 			s.drop(s.hand) // another slot takes this place: look there next
 			continue
@@ -154,46 +160,48 @@ func (s *shard) drop(i int) {
 	}
 }
 
+// look says how a slot stands for one more request, and when nothing of it weighs any more.
+func (s *slot) look(now int64) (result algorithm.Result) {
+	if s.limit.Window > 0 {
+		result = s.limit.Look(s.state, now, 1)
+	}
+	if s.use != nil {
+		result.ResetAfter = max(result.ResetAfter, s.use.limit.Look(s.use.used, now, 0).ResetAfter)
+	}
+	return result
+}
+
 // settle readies a slot for a counter whose numbers may have changed since.
 func (s *slot) settle(c *enforcer.Counter, now int64) {
 	if s.limit != c.Limit {
-		if c.Limit.Algorithm == algorithm.TokenBucket && s.limit.Window != c.Limit.Window && s.limit.Window > 0 {
-			s.state = rescale(s.state, s.limit, c.Limit, now)
+		if s.limit.Window > 0 {
+			s.state = s.limit.Convert(s.state, c.Limit, now)
 		}
 		s.limit = c.Limit
 	}
-	if rebased, ok := c.Limit.Rebase(s.state, now); ok {
+	if rebased, ok := s.limit.Rebase(s.state, now); ok {
 		s.state = rebased
 	}
 }
 
-func (s *slot) charge(c *enforcer.Counter, now, cost int64) {
+func (s *slot) charge(now, cost int64) {
 	if cost <= 0 {
 		return
 	}
-	s.state = c.Limit.Charge(s.state, now, cost)
-	if s.shard != nil {
-		weight := 1 + len(s.state.Log)/logWeight
-		s.shard.weight += weight - s.weight
-		s.weight = weight
-	}
+	s.state = s.limit.Charge(s.state, now, cost)
+	s.weigh()
 }
 
-// rescale takes the debt of a bucket to another window: the windows of shares grow with the replicas, and the part of a
-// token in which a debt is counted is 1/Window.
-func rescale(state algorithm.State, from, to algorithm.Limit, now int64) algorithm.State {
-	aged := from.Charge(state, now, 1) // drained until now by the old numbers
-	aged.Used--
-	if aged.Used == 0 && aged.Carry == 0 {
-		return algorithm.State{}
+// weigh counts a slot again after its state has changed.
+func (s *slot) weigh() {
+	if s.shard == nil {
+		return
 	}
-	carry, rest := algorithm.MulDiv(aged.Carry, to.Window, from.Window)
-	if rest > 0 {
-		carry++ // a started part of a token is missing whole
+	entries := len(s.state.Log)
+	if s.use != nil {
+		entries += s.use.entries()
 	}
-	if carry >= to.Window {
-		aged.Used, carry = aged.Used+1, 0
-	}
-	aged.Carry = carry
-	return aged
+	weight := 1 + entries/logWeight
+	s.shard.weight += weight - s.weight
+	s.weight = weight
 }

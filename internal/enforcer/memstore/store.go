@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-dev/weir/internal/enforcer"
-	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 // DefaultMaxKeys bounds the counters of a Store.
@@ -32,9 +31,12 @@ type Options struct {
 // denies is never forgotten. When all that could go for a new counter deny, the new one is not kept: it shares one
 // counter with all others of its limit that found no room, so that a flood of identities finds less budget, never
 // more.
+//
+// It is an [enforcer.Local], too: the shares of a replica, and what that replica used.
 type Store struct {
 	clock  func() int64
 	shards [shards]shard
+	telling
 }
 
 var _ enforcer.Store = (*Store)(nil)
@@ -111,30 +113,7 @@ func charge(slots []*slot, counters []enforcer.Counter, now, callers int64) {
 		return
 	}
 	for i, slot := range slots {
-		slot.charge(&counters[i], now, callers*counters[i].Cost)
-	}
-}
-
-// Note keeps a replica's share in step with what a shared store said: the counter is charged for what was admitted by
-// that store, whether it fits or not; then it owes no more than weighs, which is all that the store counts against the
-// whole limit; and then it is debited until no more than left remains.
-//
-// The share of a bucket drains more slowly than the whole. Without weighs, a replica that has more than its part of the
-// traffic for long would owe ever more, and be mute for as long when the store goes.
-func (s *Store) Note(now int64, c *enforcer.Counter, charged, weighs, left int64) {
-	shard := &s.shards[shardOf(c)]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if charged <= 0 && left >= c.Limit.Capacity() && shard.find(c) == nil {
-		return // it would only say that nothing was used
-	}
-	slot := s.slot(c, now)
-	slot.charge(c, now, charged)
-	if c.Limit.Algorithm == algorithm.TokenBucket && slot.state.Used > weighs {
-		slot.state.Used, slot.state.Carry = weighs, 0
-	}
-	if over := c.Limit.Look(slot.state, now, 0).Remaining - left; over > 0 {
-		slot.charge(c, now, over)
+		slot.charge(now, callers*counters[i].Cost)
 	}
 }
 
@@ -148,6 +127,7 @@ func (s *Store) Refund(_ context.Context, refunds []enforcer.Refund) error {
 			c := &r.Counters[j]
 			if slot := s.shards[shardOf(c)].find(c); slot != nil {
 				slot.state = c.Limit.Refund(slot.state, now, r.Taken, r.N*c.Cost)
+				slot.weigh()
 			}
 		}
 		s.unlock(locked)
@@ -159,8 +139,11 @@ func (s *Store) Refund(_ context.Context, refunds []enforcer.Refund) error {
 func (s *Store) Reset(_ context.Context, counters []enforcer.Counter) error {
 	locked := s.lock(counters)
 	defer s.unlock(locked)
+	now := s.clock()
 	for i := range counters {
-		s.shards[shardOf(&counters[i])].forget(&counters[i])
+		shard := &s.shards[shardOf(&counters[i])]
+		shard.forget(&counters[i])
+		shard.reset(nameOf(&counters[i]), now)
 	}
 	return nil
 }

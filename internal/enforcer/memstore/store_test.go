@@ -144,8 +144,8 @@ func TestRefundAndReset(t *testing.T) {
 
 func TestNote(t *testing.T) {
 	tests := map[string]struct{ charged, left, want int64 }{
-		"what was admitted elsewhere is charged":            {3, 100, 7},
-		"it may exceed the limit":                           {30, 100, 0},
+		"what was admitted by the store is charged":         {3, 100, 7},
+		"it may exceed the share":                           {30, 100, 0},
 		"no more is left than the store says":               {1, 4, 4},
 		"what is left of nothing is nothing":                {0, 0, 0},
 		"a store that says more than we have gives nothing": {2, 9, 8},
@@ -154,25 +154,21 @@ func TestNote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range []algorithm.Algorithm{algorithm.TokenBucket, algorithm.FixedWindow, algorithm.SlidingWindowCounter, algorithm.SlidingWindowLog} {
 				s := memstore.New(memstore.Options{Clock: new(clock).read})
-				x := counter("x", 1, a, 10)
-				s.Note(0, &x, tc.charged, tc.charged, tc.left)
-				if got := take(t, s, enforced(99, x))[0].Granted; got != tc.want {
-					t.Errorf("%v: granted %d, want %d", a, got, tc.want)
+				x := counter("x", 1, a, 100)
+				share := enforcer.Share{Limit: x.Limit, Requests: 10, N: 10}
+				share.Limit.Requests = 10
+				s.Note(&x, &enforcer.Note{
+					Share: &share, N: 10, Admitted: tc.charged, Part: tc.left,
+					Result: algorithm.Result{Remaining: 50},
+				})
+				var answer enforcer.Answer
+				e := enforced(99, x)
+				s.TakeShare(0, &e, []enforcer.Share{share}, &answer)
+				if answer.Granted != tc.want {
+					t.Errorf("%v: granted %d, want %d", a, answer.Granted, tc.want)
 				}
 			}
 		})
-	}
-}
-
-// A bucket that takes more than its part for long owes no more than the store counts.
-func TestNoteForgetsWhatTheStoreHasForgotten(t *testing.T) {
-	s := memstore.New(memstore.Options{Clock: new(clock).read})
-	x := counter("x", 1, algorithm.TokenBucket, 10)
-	for range 100 {
-		s.Note(0, &x, 5, 7, 10)
-	}
-	if got := take(t, s, enforced(99, x))[0].Granted; got != 3 {
-		t.Errorf("granted %d, want 3: 7 of 10 are in use", got)
 	}
 }
 

@@ -32,6 +32,7 @@ func runRedis(t *testing.T, target redisTarget, steps int) {
 	}
 	storetest.Run(t, redisTest.newStore, storetest.Options{
 		Split:      target.split,
+		Pusher:     true,
 		Steps:      steps,
 		TimeToLive: redisTest.timeToLive,
 		Spoil:      redisTest.spoil,

@@ -38,6 +38,8 @@ type Options struct {
 	// TimeToLive returns how long the state of a counter is kept from now (µs, injected) on, and false if there is no
 	// state. Nil for stores that forget by other rules.
 	TimeToLive func(t *testing.T, c enforcer.Counter, now int64) (time.Duration, bool)
+	// Pusher: the store is one.
+	Pusher bool
 	// Spoil puts something into the place of a counter's state, which has been written before. Nil for stores whose
 	// states cannot be but their own.
 	Spoil func(t *testing.T, c enforcer.Counter, what Spoil)
@@ -72,6 +74,9 @@ func Run(t *testing.T, newStore NewStore, options Options) {
 	t.Run("the store's own clock", s.ownClock)
 	t.Run("a race never admits one too many", s.race)
 	t.Run("a race over several identities", s.raceOverSeveral)
+	if options.Pusher {
+		t.Run("pushes equal the ledger", s.pushes)
+	}
 	if options.TimeToLive != nil {
 		t.Run("states live as long as they weigh", s.timeToLive)
 	}

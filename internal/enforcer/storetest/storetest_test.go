@@ -10,7 +10,7 @@ import (
 
 func memory(clock func() int64) enforcer.Store { return memstore.New(memstore.Options{Clock: clock}) }
 
-var memoryOptions = storetest.Options{Apart: true, Forward: true, Steps: 200_000}
+var memoryOptions = storetest.Options{Apart: true, Forward: true, Pusher: true, Steps: 200_000}
 
 func TestMemory(t *testing.T) {
 	storetest.Run(t, func(_ *testing.T, clock func() int64) enforcer.Store { return memory(clock) }, memoryOptions)

@@ -1,11 +1,13 @@
 -- heartbeat enters a member or keeps it, and tells the controller when the set or the member's report changed.
 --
 -- ARGV[1] member, ARGV[2] report, ARGV[3] ms until it is no longer live, ARGV[4] channel of the controller, ARGV[5]
--- workload. The reply is the member's rank, the number of members, the version of the set and the time in µs.
+-- workload. The reply is the member's rank, the number of members, the version of the set, the time in µs, and 1 if the
+-- member is new.
 local member, report, lifetime = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local changed = expire()
-if redis.call('ZADD', KEYS[1], 'NX', now_ms, member) == 1 or redis.call('EXISTS', KEYS[4]) == 0 then
+local new = redis.call('ZADD', KEYS[1], 'NX', now_ms, member)
+if new == 1 or redis.call('EXISTS', KEYS[4]) == 0 then
   changed = true
 end
 redis.call('ZADD', KEYS[2], now_ms + lifetime, member)
@@ -27,4 +29,5 @@ return {
   redis.call('ZCARD', KEYS[1]),
   redis.call('GET', KEYS[4]),
   string.format('%.0f', now),
+  new,
 }

@@ -1,13 +1,13 @@
 -- A SlidingWindowLog is a list of entries, oldest first: the time of a charge, its cost, and the sum of all costs before
 -- it since the list began. So what was used between two entries is known from the two, and the entry at which a sum or
 -- an age is reached is found by halving: no step here touches all entries, except a refund of an old charge.
+local ENTRY, ENTRY_BYTES = '>BI7I4I6', 18 -- format and algorithm, time, cost, sum before
+local LOG = 19 -- FORMAT + SLIDING_LOG
 local logs, parse_log, age_log, wait_log, write_log, refund_log
 
 -- with_logs makes these functions. Every function and table that a script makes costs as much as a good part of a
 -- decision, and most runs meet no log.
 local function with_logs()
-  local ENTRY, ENTRY_BYTES = '>BI7I4I6', 18 -- format and algorithm, time, cost, sum before
-  local LOG = FORMAT + SLIDING_LOG
   logs = {}
 
   -- entry reads entry i of a log, counted from 0: time, cost, and the sum before it.
@@ -65,6 +65,7 @@ local function with_logs()
     local dated = at[k]
     local t = judged_at(dated, w)
     expiry[k] = floor((dated + w) / 1000)
+    log.window = w
     if not log.aged and values[k] then
       local edge = (dated > t and dated or t) - w -- entries of this time and older ones no longer count
       log.live = dated > edge
@@ -99,25 +100,31 @@ local function with_logs()
     return later(time - t + w, t)
   end
 
-  -- write_log drops what no longer counts of key k, and adds what was charged.
-  function write_log(k)
+  -- write_log drops what no longer counts of key k, adds what was charged, and sees to the time to live. That one is set
+  -- with the first charge of each eighth of a window, and lasts for all of them.
+  function write_log(k, gone)
     local log, key = logs[k], KEYS[k]
+    local eighth = floor(log.window / 8)
     if log.rebased or not log.live then
       redis.call('DEL', key)
       redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], used[k], 0))
-      return
-    end
-    if log.first > 0 then
-      redis.call('LPOP', key, text(log.first))
-    end
-    local charged = used[k] - (log.total - log.before)
-    if charged == 0 then
-      return
-    elseif at[k] == log.newest then
-      redis.call('LSET', key, '-1', pack(ENTRY, LOG, at[k], log.cost + charged, log.total - log.cost))
     else
-      redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], charged, log.total))
+      if log.first > 0 then
+        redis.call('LPOP', key, text(log.first))
+      end
+      local charged = used[k] - (log.total - log.before)
+      if charged == 0 then
+        -- only aged
+      elseif at[k] == log.newest then
+        redis.call('LSET', key, '-1', pack(ENTRY, LOG, at[k], log.cost + charged, log.total - log.cost))
+      else
+        redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], charged, log.total))
+      end
+      if not log.rewritten and floor(at[k] / eighth) == floor(log.newest / eighth) then
+        return
+      end
     end
+    redis.call('PEXPIRE', key, text(live_for(gone + eighth) + 1000))
   end
 
   -- refund_log gives back to the entry of the time taken, if there is one. The sums of all newer entries change with it,
@@ -150,6 +157,8 @@ local function with_logs()
       redis.call('RPUSH', key, pack(ENTRY, LOG, t, c, b - amount))
     end
     algorithm[k] = nil
-    parse_log(k)
+    if parse_log(k) then
+      logs[k].rewritten = true
+    end
   end
 end

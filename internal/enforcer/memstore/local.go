@@ -1,0 +1,328 @@
+package memstore
+
+import (
+	"sync/atomic"
+
+	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
+)
+
+var _ enforcer.Local = (*Store)(nil)
+
+// use is what a replica used of one counter, all of it by enforcer.OwnUse.
+type use struct {
+	limit algorithm.Limit
+	// whole is the counter's limit in the store.
+	whole algorithm.Limit
+	// used is all of it that still weighs.
+	used algorithm.State
+	// since is from when on it is counted, and judged the newest time at which the store judged this counter.
+	since, judged int64
+	// round is the last one that was joined, and epoch the suspicion that was answered by it.
+	round, epoch int64
+	// lost says that the store has proven to have lost charges.
+	lost bool
+	// tell is what the store has to be told; nil when it never had to.
+	tell *tell
+}
+
+// tell is what the store was not told of a counter.
+type tell struct {
+	// untold was never charged to the store, and fresh not to the round that was joined.
+	untold, fresh algorithm.State
+	// pending was sent and not answered, in answer to the suspicion epoch.
+	pending *enforcer.Push
+	epoch   int64
+}
+
+// entries are those of logs beside the newest one's.
+func (u *use) entries() int {
+	n := len(u.used.Log)
+	if u.tell != nil {
+		n += len(u.tell.untold.Log) + len(u.tell.fresh.Log)
+	}
+	return n
+}
+
+// idle says that the store has been told all and nothing is on its way.
+func (t *tell) idle() bool {
+	return t == nil || t.pending == nil && t.untold.Used == 0 && t.untold.Carry == 0
+}
+
+// telling is how much the store has to be told.
+type telling struct {
+	// epoch counts suspicions. While joining, each counter answers the last of them; while following, rounds are told
+	// of each charge.
+	epoch              atomic.Int64
+	joining, following atomic.Bool
+	dirty              atomic.Bool
+	pushes             atomic.Int64
+}
+
+// TakeShare answers an entry from the shares of its counters.
+func (s *Store) TakeShare(now int64, e *enforcer.Entry, shares []enforcer.Share, a *enforcer.Answer) {
+	s.takeShare(now, e, shares, a, true)
+}
+
+// Hold takes from the shares and notes no use.
+func (s *Store) Hold(now int64, e *enforcer.Entry, shares []enforcer.Share, a *enforcer.Answer) {
+	s.takeShare(now, e, shares, a, false)
+}
+
+func (s *Store) takeShare(now int64, e *enforcer.Entry, shares []enforcer.Share, a *enforcer.Answer, used bool) {
+	locked := s.lock(e.Counters)
+	defer s.unlock(locked)
+	var buffer [32]*slot
+	slots := buffer[:0]
+	for i := range e.Counters {
+		slot := s.own(&e.Counters[i], now, shares[i].N)
+		slot.settleShare(&shares[i], now)
+		slot.pinned = true
+		slots = append(slots, slot)
+	}
+	granted := e.N
+	for i := range e.Counters[:e.Enforced] {
+		granted = min(granted, slots[i].fitsShare(&e.Counters[i], &shares[i], now))
+	}
+	chargeShares(slots[:e.Enforced], e.Counters[:e.Enforced], now, granted)
+	if used && granted > 0 {
+		for i := range e.Counters[:e.Enforced] {
+			s.admit(slots[i], now, granted*e.Counters[i].Cost)
+		}
+	}
+	a.Granted, a.Err = granted, nil
+	a.Shadow = a.Shadow[:0]
+	start := e.Enforced
+	for _, end := range e.Shadow {
+		charged := granted
+		for i := start; i < end; i++ {
+			charged = min(charged, slots[i].fitsShare(&e.Counters[i], &shares[i], now))
+		}
+		chargeShares(slots[start:end], e.Counters[start:end], now, charged)
+		a.Shadow = append(a.Shadow, charged)
+		start = end
+	}
+	a.Results = a.Results[:0]
+	for i := range e.Counters {
+		limit := inForce(slots[i].limit, &shares[i])
+		a.Results = append(a.Results, limit.Look(slots[i].state, now, e.Counters[i].Cost))
+		slots[i].pinned = false
+	}
+}
+
+func chargeShares(slots []*slot, counters []enforcer.Counter, now, callers int64) {
+	for i, slot := range slots {
+		slot.charge(now, callers*counters[i].Cost)
+	}
+}
+
+// inForce is a share's limit with what counts of it now.
+func inForce(limit algorithm.Limit, share *enforcer.Share) algorithm.Limit {
+	if limit.Algorithm != algorithm.TokenBucket || share.Requests == 0 {
+		limit.Requests = share.Requests
+	}
+	return limit
+}
+
+func (s *slot) fitsShare(c *enforcer.Counter, share *enforcer.Share, now int64) int64 {
+	limit := inForce(s.limit, share)
+	return limit.Look(s.state, now, 0).Remaining / max(c.Cost, 1)
+}
+
+// clip keeps what the share of a bucket owes within what the whole of it owes. A share drains more slowly than the whole:
+// a replica that has more than its part of the traffic for long would owe ever more, and be mute for as long when the
+// store goes.
+func (s *slot) clip(owed int64) {
+	if s.limit.Algorithm == algorithm.TokenBucket && s.state.Used > max(0, owed) {
+		s.state.Used, s.state.Carry = max(0, owed), 0
+	}
+}
+
+// Release gives back what was held.
+func (s *Store) Release(now int64, e *enforcer.Entry, a *enforcer.Answer) {
+	locked := s.lock(e.Counters)
+	defer s.unlock(locked)
+	for i := range e.Counters[:min(e.Enforced, len(a.Results))] {
+		c := &e.Counters[i]
+		slot := s.shards[shardOf(c)].find(c)
+		if slot == nil || slot.limit.Window == 0 {
+			continue
+		}
+		slot.state = slot.limit.Refund(slot.state, now, a.Results[i].At, a.Granted*c.Cost)
+		slot.weigh()
+	}
+}
+
+// Note takes over what the store said of a counter.
+func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
+	now := n.Result.At
+	shard := &s.shards[shardOf(c)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	slot := s.own(c, now, n.N)
+	u := slot.use
+	if n.Share != nil && (slot.limit.Window > 0 || n.Share.Requests > 0 || n.Share.Limit.Algorithm != algorithm.TokenBucket) {
+		slot.settleShare(n.Share, now)
+		slot.charge(now, n.Admitted)
+		slot.clip(c.Limit.Capacity() - n.Result.Remaining)
+		if over := slot.limit.Look(slot.state, now, 0).Remaining - n.Part; over > 0 {
+			slot.charge(now, over)
+		}
+	}
+	if n.Admitted > 0 {
+		u.used = u.charge(u.used, now, n.Admitted)
+		s.follow(u, now, n.Admitted)
+	}
+	slot.weigh()
+	// Answers may come in another order than they were given. Only the newest one can be compared with all that was used.
+	newest := now > u.judged && n.Result.Remaining > 0
+	u.judged = max(u.judged, now)
+	if !newest {
+		return false
+	}
+	counted := c.Limit.Capacity() - n.Result.Remaining
+	if c.Limit.Algorithm == algorithm.TokenBucket {
+		u.clip(counted, now)
+		return false
+	}
+	if slot.shard != nil && u.tell.idle() && u.limit.Used(u.used, now) > counted {
+		u.lost = true
+		s.dirty.Store(true)
+	}
+	return u.lost
+}
+
+// charge charges what was used at a time, which may be before the last one.
+func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
+	if at >= u.judged {
+		return u.limit.Charge(state, at, cost)
+	}
+	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.judged)
+}
+
+// clip keeps what a replica used of a bucket within what is owed in all.
+func (u *use) clip(owed int64, now int64) {
+	if u.tell != nil {
+		owed += u.limit.Used(u.tell.untold, now)
+		if p := u.tell.pending; p != nil {
+			owed += p.Untold.Used
+		}
+	}
+	if u.limit.Used(u.used, now) > owed {
+		u.used = algorithm.State{}
+		u.used = u.limit.Charge(u.used, now, owed)
+	}
+}
+
+// Admit notes what was admitted without the store and without a share.
+func (s *Store) Admit(now int64, c *enforcer.Counter, replicas int64) {
+	shard := &s.shards[shardOf(c)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	s.admit(s.own(c, now, replicas), now, c.Cost)
+}
+
+// admit notes a cost that the store was not told.
+func (s *Store) admit(slot *slot, now, cost int64) {
+	u := slot.use
+	u.used = u.charge(u.used, now, cost)
+	if u.tell == nil {
+		u.tell = new(tell)
+	}
+	u.tell.untold = u.charge(u.tell.untold, now, cost)
+	s.follow(u, now, cost)
+	slot.weigh()
+	s.dirty.Store(true)
+}
+
+// follow notes a cost for the round that was joined.
+func (s *Store) follow(u *use, now, cost int64) {
+	if !s.following.Load() {
+		return
+	}
+	s.dirty.Store(true)
+	if u.tell != nil && (u.round > 0 || u.tell.pending != nil) {
+		u.tell.fresh = u.charge(u.tell.fresh, now, cost)
+	}
+}
+
+// Granted takes back what the store has charged after all.
+func (s *Store) Granted(now int64, c *enforcer.Counter, n int64) {
+	shard := &s.shards[shardOf(c)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if slot := shard.find(c); slot != nil && slot.use != nil && slot.use.tell != nil {
+		t := slot.use.tell
+		t.untold = slot.use.limit.Less(t.untold, now, n*c.Cost)
+	}
+}
+
+// own returns the slot of a counter that n replicas share, with what this one used of it.
+func (s *Store) own(c *enforcer.Counter, now, n int64) *slot {
+	shard := &s.shards[shardOf(c)]
+	slot := shard.find(c)
+	if slot == nil {
+		slot = shard.add(c, now)
+	}
+	limit := enforcer.OwnUse(c.Limit, n)
+	if slot.use == nil {
+		slot.use = &use{limit: limit, since: now}
+		if !s.joining.Load() {
+			slot.use.epoch = s.epoch.Load()
+		}
+	}
+	u := slot.use
+	u.whole = c.Limit
+	if u.limit != limit {
+		u.used = u.limit.Convert(u.used, limit, now)
+		if u.tell != nil {
+			u.tell.untold = u.limit.Convert(u.tell.untold, limit, now)
+			u.tell.fresh = u.limit.Convert(u.tell.fresh, limit, now)
+		}
+		u.limit = limit
+	}
+	return slot
+}
+
+// settleShare brings a slot up to date with the share that is in force.
+func (s *slot) settleShare(share *enforcer.Share, now int64) {
+	if s.limit.Window == 0 {
+		s.begin(share)
+	}
+	if s.version != share.Version {
+		for _, step := range share.Steps {
+			if step.From > s.settled && step.From <= now && s.limit.Algorithm == algorithm.TokenBucket {
+				s.state = s.limit.Resize(s.state, step.Limit, step.From)
+				s.limit = step.Limit
+			}
+		}
+	}
+	if s.limit != share.Limit {
+		s.state = s.limit.Convert(s.state, share.Limit, now)
+		s.limit = share.Limit
+	}
+	s.version, s.settled = share.Version, now
+	if rebased, ok := s.limit.Rebase(s.state, now); ok {
+		s.state = rebased
+	}
+}
+
+// begin makes the share of a counter that was not used yet: full when its history began, or empty when the process did.
+func (s *slot) begin(share *enforcer.Share) {
+	s.limit, s.version, s.settled = share.Limit, -1, 0
+	if len(share.Steps) > 0 {
+		s.limit, s.settled = share.Steps[0].Limit, share.Steps[0].From
+	}
+	if share.EmptyAt == 0 || s.limit.Algorithm != algorithm.TokenBucket {
+		return
+	}
+	for _, step := range share.Steps {
+		if step.From <= share.EmptyAt {
+			s.limit = step.Limit
+		}
+	}
+	s.settled = max(s.settled, share.EmptyAt)
+	if capacity := s.limit.Capacity(); capacity > 0 {
+		s.state = algorithm.State{At: share.EmptyAt, Used: capacity}
+	}
+}
