@@ -41,6 +41,7 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
+	denials *denials
 	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged others who had
 	// been admitted without it at these times.
 	mirror func(g *group, e *Entry, a *Answer, admitted int64, late []int64)
@@ -67,8 +68,9 @@ type batcher struct {
 
 // batch is one round trip. What a caller reads of it after it is done does not change any more.
 type batch struct {
-	era  uint64
-	born time.Duration // when its first caller came
+	era    uint64
+	born   time.Duration // when its first caller came
+	sentAt int64         // by the monotonic clock, in µs; of the goroutine that sends it
 	// wake is closed when the batch is done, or when the first of its callers has waited for long enough: then the
 	// callers go on to wait for finished, each until its own deadline. So a batch that is in time needs one timer for
 	// all of its callers, and wakes all of them at once.
@@ -350,6 +352,7 @@ func (b *batcher) run(g *batch) {
 			continue
 		}
 		sent := b.runtime.Elapsed()
+		g.sentAt = b.clock.at(sent)
 		inTime := b.watch(g, sent)
 		ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
 		now, err := b.store.Take(ctx, g.entries, g.answers)

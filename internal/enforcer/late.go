@@ -18,6 +18,7 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			b.fail(group, failure)
 			continue
 		}
+		b.denials.learn(g.sentAt, group.origins, &g.entries[i], a)
 		granted, admitted, late := b.grant(group, a)
 		if b.mirror != nil { // before anybody goes on: whoever asks next finds what was taken
 			b.mirror(group, &g.entries[i], a, admitted, late)
@@ -112,8 +113,9 @@ const maxRefunds = 4096
 func (b *batcher) refund(refunds []Refund) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	room := maxRefunds - len(b.refunds)
-	b.refunds = append(b.refunds, refunds[:min(room, len(refunds))]...)
+	refunds = refunds[:min(len(refunds), maxRefunds-len(b.refunds))]
+	b.refunds = append(b.refunds, refunds...)
+	b.denials.owe(refunds)
 	if !b.refunding {
 		b.refunding = true
 		b.runtime.Go(b.sendRefunds)
@@ -127,6 +129,7 @@ func (b *batcher) sendRefunds() {
 		b.refunds = nil
 		if len(refunds) == 0 {
 			b.refunding = false
+			b.denials.paid(b.clock.monotonic())
 			b.mu.Unlock()
 			return
 		}
