@@ -109,7 +109,8 @@ func TestEveryFailureReachesTheRulesChoice(t *testing.T) {
 	modes := map[string]struct{ status, second int }{
 		"FailOpen":   {http.StatusOK, http.StatusOK},
 		"FailClosed": {http.StatusServiceUnavailable, http.StatusServiceUnavailable},
-		"LocalShare": {http.StatusOK, http.StatusTooManyRequests},
+		// A replica that the store never heard of has earned nothing of its share yet.
+		"LocalShare": {http.StatusTooManyRequests, http.StatusTooManyRequests},
 	}
 	for failure, f := range failures {
 		for mode, want := range modes {

@@ -39,8 +39,8 @@ func newDenials() *denials {
 	return s
 }
 
-// denial does not change. A request is denied by it if it wants at least as much of the same counter, by the same
-// numbers and under the same revision.
+// denial does not change. A request is denied by it if it wants as much of the same counter, by the same
+// numbers and under the same revision: one that wants more has to be told a longer wait, which only the store knows.
 type denial struct {
 	counter Counter
 	serial  uint64 // of the revision
@@ -71,7 +71,7 @@ func (s *denials) find(c *Counter, serial uint64) *denial {
 	}
 	first, second := c.places()
 	for _, i := range [...]int{first, second} {
-		if n := slots[i].Load(); n != nil && n.of(c, serial) && c.Cost >= n.counter.Cost {
+		if n := slots[i].Load(); n != nil && n.of(c, serial) && c.Cost == n.counter.Cost {
 			return n
 		}
 	}

@@ -60,7 +60,7 @@ func TestAFloodIsDeniedWithoutTheStore(t *testing.T) {
 	})
 }
 
-// A denial says nothing of what costs less, of other numbers, or of another revision.
+// A denial says nothing of what costs less or more, of other numbers, or of another revision.
 func TestADenialIsOfOneCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -73,7 +73,7 @@ func TestADenialIsOfOneCost(t *testing.T) {
 			rows, source string
 			allowed      bool
 		}{
-			{"5", "Store", false}, {"5", "DenyCache", false}, {"7", "DenyCache", false}, {"4", "Store", true}, {"1", "Store", false},
+			{"5", "Store", false}, {"5", "DenyCache", false}, {"7", "Store", false}, {"4", "Store", true}, {"1", "Store", false},
 		} {
 			if d := h.Decide(t.Context(), of("alice", step.rows)); d.Allowed != step.allowed || d.Source != step.source {
 				t.Errorf("a request of %s rows: %+v, want %+v", step.rows, d, step)
