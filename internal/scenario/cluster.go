@@ -155,7 +155,7 @@ func (c *cluster) start(index int, offset int64) *pod {
 	p.local = memstore.New(memstore.Options{Clock: c.backend.clock})
 	state := func() *condition { return c.condition(index) }
 	p.enforcer = enforcer.New(enforcer.Options{
-		Store:               &faultyStore{backend: c.backend, world: c.world, state: state},
+		Store:               c.backend.faulty(state),
 		Local:               p.local,
 		Table:               &tableView{cluster: c, state: state},
 		TrustedProxies:      append([]netip.Prefix(nil), c.s.TrustedProxies...),

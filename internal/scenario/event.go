@@ -53,7 +53,7 @@ func (r *run) storeEvent(ctx context.Context, e *Event) error {
 	switch {
 	case e.Store.State == StoreEmpty:
 		r.cluster.table.empty()
-		return r.backend.empty(ctx)
+		return r.backend.empty()
 	case e.Store.LoseWrites != nil:
 		return r.backend.loseWrites(ctx, r.world.now-time.Duration(*e.Store.LoseWrites).Microseconds())
 	}
