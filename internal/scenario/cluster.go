@@ -325,6 +325,16 @@ func (c *cluster) settle() error {
 	return c.failed
 }
 
+// missRow lets the replicas find the table without their row, before the controller writes it again.
+func (c *cluster) missRow() {
+	if c.live {
+		return // they will, unless the controller is earlier
+	}
+	for _, p := range c.pods {
+		c.world.do(func() { c.poll(p) })
+	}
+}
+
 // recounted is a pass of the controller because time has passed or something has happened, called by a goroutine of the
 // world.
 func (c *cluster) recounted() {

@@ -159,7 +159,9 @@ func (r *run) step(ctx context.Context, out *outcome, step *Step) error {
 		if err := r.event(ctx, out, step.Event); err != nil {
 			return err
 		}
-		r.cluster.react()
+		if store := step.Event.Store; store == nil || store.State == StoreUp { // a loss, the controller does not see
+			r.cluster.react()
+		}
 		return r.cluster.settle()
 	}
 	return r.look(out, step.Expect)

@@ -87,11 +87,11 @@ func TestFaultsOfTheStore(t *testing.T) {
   - {at: 0s, event: {store: Up}}
   - {at: 0s, send: {count: 6}}
 `, []string{"AAAA {FailOpen 4}", "ADDDDD {Store 6}"}},
-		"empty": {"FailClosed", `
-  - {at: 0s, send: {count: 6}}
+		"empty, which replicas see by the missing row": {"FailClosed", `
+  - {at: 0s, send: {count: 3}}
   - {at: 0s, event: {store: Empty}}
   - {at: 0s, send: {count: 6, replica: 1}}
-`, []string{"AAAAAD {Store 6}", "AAAAAD {Store 6}"}},
+`, []string{"AAA {Store 3}", "AADDDD {Store 6}"}},
 		"the last second of writes is lost": {"FailClosed", `
   - {at: 0s, send: {count: 2}}
   - {at: 2s, send: {count: 2}}

@@ -32,7 +32,9 @@ type result struct {
 
 // notOnPostgres are scenarios of what PostgreSQL cannot do.
 var notOnPostgres = map[string]string{
-	"a store that loses its last writes gives nothing back": "it takes no pushes, so a loss is not made good",
+	"a store that loses its last writes gives nothing back":         "it takes no pushes, so a loss is not made good",
+	"a store that comes back empty gives no second budget":          "it takes no pushes, so a loss is not made good",
+	"a store that is flushed without a word gives no second budget": "it takes no pushes, so a loss is not made good",
 }
 
 func TestScenariosHoldOnEveryStore(t *testing.T) {
