@@ -3,7 +3,7 @@
 DEV   := go run ./hack/dev
 TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
-NESTED := hack/controlplane hack/kwok
+NESTED := hack/controlplane hack/kwok bench
 
 # Unit tests stand beside the code; ./test/... needs real servers.
 UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
@@ -25,6 +25,14 @@ test: deps build-cluster ## Every test, with the real servers it needs; installs
 .PHONY: soak
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
 	WEIR_STEPS=10000000 go test -timeout 60m -count=1 -v -run TestTakeAgainstModel ./internal/enforcer/algorithm
+
+.PHONY: bench
+bench: ## Compare with other libraries on one Redis, in one run (25 minutes); writes bench/results.json and .svg
+	cd bench && go run .
+
+.PHONY: bench-quick
+bench-quick: ## The main figures of bench, in under three minutes
+	cd bench && go run . -quick -out quick.json
 
 .PHONY: verify
 verify: generate ## Regenerate everything, demand a clean tree, lint

@@ -108,6 +108,8 @@ func closedLoop(ctx context.Context, s *subject, l load, workers []worker, drawn
 	for i := range workers {
 		w, ring := &workers[i], drawn[i]
 		group.Go(func() {
+			ctx, cancel := context.WithCancel(ctx) // as every request of a server has one
+			defer cancel()
 			for n := 0; !stop.Load(); n++ {
 				from := n * batch % (len(ring) - batch + 1)
 				timed := n%l.every == 0
@@ -134,6 +136,8 @@ func openLoop(ctx context.Context, s *subject, l load, workers []worker, drawn [
 	for i := range workers {
 		w, ring := &workers[i], drawn[i]
 		group.Go(func() {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
 			timer := time.NewTimer(0)
 			defer timer.Stop()
 			<-timer.C

@@ -38,6 +38,7 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 		return answer{err: a.Err}
 	}
 	granted := a.Granted > 0
+	b.denials.learn(b.clock.at(sent), d.want.origins, &d.entries[0], a)
 	if ctx.Err() != nil {
 		if granted {
 			b.counts.late[LateRefunded].Add(1)
@@ -49,7 +50,7 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 	}
 	if b.mirror != nil {
 		d.group.origins = d.want.origins
-		b.mirror(&d.group, &d.entries[0], a, a.Granted, 0)
+		b.mirror(&d.group, &d.entries[0], a, a.Granted, nil)
 	}
 	return answer{Answer: a, granted: granted}
 }

@@ -41,9 +41,10 @@ type batcher struct {
 	clock   *clock
 	breaker *breaker
 	counts  *counts
-	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged late so many
-	// that were admitted without it.
-	mirror func(g *group, e *Entry, a *Answer, admitted, late int64)
+	denials *denials
+	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged others who had
+	// been admitted without it at these times.
+	mirror func(g *group, e *Entry, a *Answer, admitted int64, late []int64)
 	opened func(cause string)
 	// settled hears how each batch ended, after its callers.
 	settled func(err error)
@@ -67,8 +68,9 @@ type batcher struct {
 
 // batch is one round trip. What a caller reads of it after it is done does not change any more.
 type batch struct {
-	era  uint64
-	born time.Duration // when its first caller came
+	era    uint64
+	born   time.Duration // when its first caller came
+	sentAt int64         // by the monotonic clock, in µs; of the goroutine that sends it
 	// wake is closed when the batch is done, or when the first of its callers has waited for long enough: then the
 	// callers go on to wait for finished, each until its own deadline. So a batch that is in time needs one timer for
 	// all of its callers, and wakes all of them at once.
@@ -104,7 +106,8 @@ type caller struct {
 	next     *caller // of its group
 	group    int
 	state    callerState
-	admitted bool  // locally, by one that left
+	admitted bool  // locally, by one that left, at the time at
+	at       int64 // on the store's clock
 	granted  bool  // by the store
 	place    int64 // among those granted
 	err      error
@@ -217,7 +220,7 @@ func (c *caller) leave(d *decision, cause string) bool {
 	}
 	c.state = left
 	if d != nil {
-		c.admitted = d.fallBack(cause)
+		c.admitted, c.at = d.fallBack(cause)
 	}
 	return true
 }
@@ -349,6 +352,7 @@ func (b *batcher) run(g *batch) {
 			continue
 		}
 		sent := b.runtime.Elapsed()
+		g.sentAt = b.clock.at(sent)
 		inTime := b.watch(g, sent)
 		ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
 		now, err := b.store.Take(ctx, g.entries, g.answers)

@@ -21,7 +21,10 @@ func newClock(r Runtime) *clock {
 }
 
 // monotonic is the time since the start.
-func (c *clock) monotonic() int64 { return (c.runtime.Elapsed() - c.start).Microseconds() }
+func (c *clock) monotonic() int64 { return c.at(c.runtime.Elapsed()) }
+
+// at is the monotonic time at an Elapsed of the runtime.
+func (c *clock) at(elapsed time.Duration) int64 { return (elapsed - c.start).Microseconds() }
 
 // store is the store's time at the monotonic time now.
 func (c *clock) store(now int64) int64 { return now + c.ahead.Load() }

@@ -19,6 +19,7 @@ type decision struct {
 	match   policy.Request
 	walk    policy.Walk
 	subject subject
+	memo    memo // of this and former decisions
 	buf     []byte
 	// identities of the snapshot's keys, those in known.
 	known      uint64
@@ -60,10 +61,15 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 	if len(d.want.counters) == 0 {
 		return d.withoutLimits()
 	}
-	switch {
-	case d.e.options.InProcess:
+	if d.e.options.InProcess {
 		return d.takeHere(ctx)
-	case d.e.breaker.open.Load():
+	}
+	if !peek {
+		if refused, ok := d.denied(); ok {
+			return refused
+		}
+	}
+	if d.e.breaker.open.Load() {
 		d.e.probe()
 		d.fallBack(d.e.breaker.why())
 		return d.verdict
@@ -90,7 +96,7 @@ func (d *decision) collect() (Decision, bool) {
 	r := &d.request
 	d.match = policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
 	d.walk = d.s.matcher.Walk(&d.match)
-	d.subject = subject{request: r, walk: &d.walk, trusted: d.e.options.TrustedProxies}
+	d.subject = subject{request: r, walk: &d.walk, trusted: d.e.options.TrustedProxies, memo: &d.memo}
 	for i, ok := d.walk.Next(); ok; i, ok = d.walk.Next() {
 		rule := &d.s.rules[i]
 		id, outcome := d.identify(rule)
@@ -121,7 +127,7 @@ func (d *decision) collect() (Decision, bool) {
 		cost := rule.costOf(r.Attributes)
 		if never := hopeless(limits, cost); never != nil {
 			if !rule.shadow {
-				return d.refuse(rule, RevisionDenied, Decision{
+				return d.refuse(rule, CacheDenied, Decision{
 					Status: http.StatusTooManyRequests, Source: SourceDenyCache, Cause: "no wait makes room for this request",
 					Limit: never.row.Requests, Window: microseconds(never.row.Window),
 				}), true

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/memstore"
 	"github.com/weir-dev/weir/internal/policy"
 )
 
@@ -305,6 +306,65 @@ func TestMatchingAndIdentityAllocateNothing(t *testing.T) {
 	ctx := t.Context()
 	if allocs := testing.AllocsPerRun(1000, func() { h.Decide(ctx, r) }); allocs > forgets {
 		t.Errorf("%g allocations for a whole decision in memory, want %d", allocs, forgets)
+	}
+}
+
+func TestADenialAllocatesNothing(t *testing.T) {
+	h := newHarness(t)
+	h.apply(policyOf("p", byKey("r", fixed(1, "24h"))))
+	r := as(strings.Repeat("k", 40))
+	h.send(2, r)
+	ctx := t.Context()
+	asked := h.store.asked()
+	allocs := testing.AllocsPerRun(1000, func() { h.Decide(ctx, r) })
+	if h.store.asked() == asked && allocs > forgets {
+		t.Errorf("%g allocations for a denial, want %d", allocs, forgets)
+	}
+}
+
+// A decision that nobody shares with others is one round trip, whatever the number of its limits.
+func TestRoundTrips(t *testing.T) {
+	tests := map[string]struct {
+		policies []policy.Policy
+		want     int
+	}{
+		"one limit":       {[]policy.Policy{policyOf("p", byKey("r", fixed(1000, "1h")))}, 1},
+		"several limits":  {[]policy.Policy{policyOf("p", byKey("r", fixed(1000, "1h"), bucket(1000, "1m")))}, 1},
+		"several rules":   {[]policy.Policy{policyOf("p", byKey("r", fixed(1000, "1h")), byKey("s", bucket(1000, "1m")))}, 1},
+		"no limit at all": {[]policy.Policy{policyOf("p", byKey("r", fixed(0, "1h")))}, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				h.apply(tc.policies...)
+				for range 10 {
+					h.Decide(t.Context(), as("alice"))
+				}
+				if got := h.store.asked(); got != 10*tc.want {
+					t.Errorf("%d round trips for 10 decisions, want %d each", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkDecideDenied(b *testing.B) {
+	table := &table{state: enforcer.TableState{Owner: "test"}}
+	rule := byKey("r", fixed(1, "24h"))
+	rule.Match = []policy.Match{{Methods: []string{"POST"}, Route: "/exports/{id}"}}
+	table.state.Row = rowOf(b, 1, policyOf("p", rule))
+	e := enforcer.New(enforcer.Options{
+		Store: newStore(), Table: table, Local: memstore.New(memstore.Options{Clock: func() int64 { return 0 }}),
+	})
+	if err := e.Poll(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	r := as("alice")
+	r.Route, r.Path = "POST /exports/{id}", "/exports/7"
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Decide(b.Context(), r)
 	}
 }
 

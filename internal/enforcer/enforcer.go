@@ -53,6 +53,7 @@ type Enforcer struct {
 	breaker *breaker
 	batcher *batcher
 	counts  *counts
+	denials *denials
 	tallies *tallies
 	recovery
 
@@ -97,6 +98,7 @@ func New(o Options) *Enforcer {
 		clock:   newClock(o.Runtime),
 		breaker: &breaker{runtime: o.Runtime},
 		counts:  new(counts),
+		denials: newDenials(),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
 	}
@@ -110,9 +112,13 @@ func New(o Options) *Enforcer {
 		clock:   e.clock,
 		breaker: e.breaker,
 		counts:  e.counts,
+		denials: e.denials,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 		settled: e.batchSettled,
+	}
+	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {
+		e.denials.most = shortDenial
 	}
 	if store, ok := o.Store.(Prompt); ok {
 		e.batcher.prompt = store.Prompt()

@@ -11,10 +11,10 @@ import (
 // back.
 const failClosedRetry = time.Second
 
-// fallBack decides without the store, by each rule's own onStoreFailure, and says whether it admitted. One rule that
+// fallBack decides without the store, by each rule's own onStoreFailure, and says whether and when it admitted. One rule that
 // fails closed denies; then the local shares of the others decide, all or none; what remains fails open. The verdict
 // is left in d.
-func (d *decision) fallBack(cause string) bool {
+func (d *decision) fallBack(cause string) (admitted bool, at int64) {
 	d.releaseShare()
 	d.e.decidesAlone()
 	d.share.reset()
@@ -27,7 +27,7 @@ func (d *decision) fallBack(cause string) bool {
 			d.verdict = d.refuse(o.rule, FailClosedDenied, Decision{
 				Status: http.StatusServiceUnavailable, RetryAfter: failClosedRetry, Source: SourceFailClosed, Cause: cause,
 			})
-			return false
+			return false, 0
 		case policy.OnStoreFailureFailOpen:
 			if open == nil {
 				open = o.rule
@@ -42,9 +42,10 @@ func (d *decision) fallBack(cause string) bool {
 	a := &d.answers[0]
 	*a = Answer{Results: a.Results[:0], Shadow: a.Shadow[:0]}
 	granted := true
+	at = d.e.clock.store(d.e.clock.monotonic())
 	if len(d.share.counters) > 0 {
 		d.enter(&d.share)
-		d.e.options.Local.TakeShare(d.e.clock.store(d.e.clock.monotonic()), &d.entries[0], d.shares, a)
+		d.e.options.Local.TakeShare(at, &d.entries[0], d.shares, a)
 		granted = a.Granted > 0
 		if d.peek {
 			granted = allowAll(a.Results[:d.share.enforced])
@@ -62,10 +63,10 @@ func (d *decision) fallBack(cause string) bool {
 		d.verdict = d.withoutLimits()
 	}
 	if d.verdict.Allowed {
-		d.noteOpen()
+		d.noteOpen(at)
 		d.countShadowShares(a)
 	}
-	return d.verdict.Allowed
+	return d.verdict.Allowed, at
 }
 
 func (d *decision) addShare(i int) {
@@ -75,11 +76,10 @@ func (d *decision) addShare(i int) {
 }
 
 // noteOpen remembers what rules admit that fail open, so that the store is told of it when it is back.
-func (d *decision) noteOpen() {
+func (d *decision) noteOpen(now int64) {
 	if d.peek {
 		return
 	}
-	now := d.e.clock.store(d.e.clock.monotonic())
 	for i := range d.want.origins[:d.want.enforced] {
 		if d.want.origins[i].rule.onFailure == policy.OnStoreFailureFailOpen {
 			d.e.options.Local.Admit(now, &d.want.counters[i], int64(d.e.place().N))

@@ -42,6 +42,13 @@ func (s *store) set(change func(*store)) {
 	change(s)
 }
 
+// asked counts the takes.
+func (s *store) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takes
+}
+
 func (s *store) Take(ctx context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {
 	s.mu.Lock()
 	delay, err, silent := s.delay, s.err, s.silent

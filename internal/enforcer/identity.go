@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
@@ -115,6 +116,8 @@ type subject struct {
 	walk    *policy.Walk
 	trusted []netip.Prefix
 
+	memo *memo // nil remembers nothing
+
 	addr      netip.Addr // the client's, once asked for
 	addrKnown bool
 	addrOK    bool
@@ -138,7 +141,7 @@ func (k *keyer) identify(s *subject, buf []byte) (Identity, keyOutcome, []byte) 
 		}
 		buf = grown
 	}
-	return hash(buf), keyFound, buf
+	return s.hash(k.index, buf), keyFound, buf
 }
 
 func (k *keyer) absent(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
@@ -151,11 +154,11 @@ func (k *keyer) absent(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
 	default: // ClientIP
 		client := keyPart{kind: partClientIP, ipv4: defaultIPv4Prefix, ipv6: defaultIPv6Prefix}
 		if grown, ok := client.append(append(buf[:0], spaceClientIP), s); ok {
-			return hash(grown), keyAbsent, grown
+			return s.hash(k.index, grown), keyAbsent, grown
 		}
 	}
 	buf = append(buf[:0], spaceAnonymous)
-	return hash(buf), keyAbsent, buf
+	return s.hash(k.index, buf), keyAbsent, buf
 }
 
 // append appends the part's tag, its name and its value, each with its length in front, so that no two lists of parts
@@ -226,6 +229,25 @@ func headerValue(r *Request, name string) string {
 		return lines[0]
 	}
 	return ""
+}
+
+// memo holds what was hashed last for some of the keys: a flood is of one identity.
+type memo [4]struct {
+	raw []byte
+	id  Identity
+}
+
+// hash is the identity of what a key reads, the index of which is given.
+func (s *subject) hash(index int, b []byte) Identity {
+	if s.memo == nil {
+		return hash(b)
+	}
+	last := &s.memo[index%len(s.memo)]
+	if !bytes.Equal(b, last.raw) || len(b) == 0 {
+		last.raw = append(last.raw[:0], b...)
+		last.id = hash(b)
+	}
+	return last.id
 }
 
 func hash(b []byte) Identity {

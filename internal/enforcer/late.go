@@ -18,9 +18,10 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			b.fail(group, failure)
 			continue
 		}
-		granted, admitted := b.grant(group, a)
+		b.denials.learn(g.sentAt, group.origins, &g.entries[i], a)
+		granted, admitted, late := b.grant(group, a)
 		if b.mirror != nil { // before anybody goes on: whoever asks next finds what was taken
-			b.mirror(group, &g.entries[i], a, admitted, granted-admitted)
+			b.mirror(group, &g.entries[i], a, admitted, late)
 		}
 		if granted < a.Granted {
 			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
@@ -33,9 +34,9 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 	}
 }
 
-// grant hands out what the store granted; nobody goes on before the batch ends. It returns how much was of use, and how
-// much of that to callers who waited.
-func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
+// grant hands out what the store granted; nobody goes on before the batch ends. It returns how much was of use, how much
+// of that to callers who waited, and when the others had been admitted without the store.
+func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
 	for c := group.first; c != nil; c = c.next {
 		if c.state != waiting {
@@ -51,11 +52,12 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 	}
 	admitted = used
 	if group.peek {
-		return used, admitted
+		return used, admitted, nil
 	}
 	for _, c := range gone {
 		if c.admitted && used < a.Granted {
 			used++
+			late = append(late, c.at)
 			b.counts.late[LateUsed].Add(1)
 		} else if c.admitted {
 			b.counts.late[LateDenied].Add(1)
@@ -73,7 +75,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64) {
 			b.counts.late[LateDenied].Add(1)
 		}
 	}
-	return used, admitted
+	return used, admitted, late
 }
 
 func (b *batcher) fail(group *group, err error) {
@@ -111,8 +113,9 @@ const maxRefunds = 4096
 func (b *batcher) refund(refunds []Refund) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	room := maxRefunds - len(b.refunds)
-	b.refunds = append(b.refunds, refunds[:min(room, len(refunds))]...)
+	refunds = refunds[:min(len(refunds), maxRefunds-len(b.refunds))]
+	b.refunds = append(b.refunds, refunds...)
+	b.denials.owe(refunds)
 	if !b.refunding {
 		b.refunding = true
 		b.runtime.Go(b.sendRefunds)
@@ -126,6 +129,7 @@ func (b *batcher) sendRefunds() {
 		b.refunds = nil
 		if len(refunds) == 0 {
 			b.refunding = false
+			b.denials.paid(b.clock.monotonic())
 			b.mu.Unlock()
 			return
 		}

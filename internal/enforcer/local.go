@@ -38,8 +38,8 @@ type Local interface {
 	Note(c *Counter, n *Note) (lost bool)
 	// Admit notes a request that was admitted without the store and without a share.
 	Admit(now int64, c *Counter, replicas int64)
-	// Granted says that the store has charged after all what TakeShare had granted.
-	Granted(now int64, c *Counter, n int64)
+	// Granted says that the store has charged now what TakeShare granted at the time taken.
+	Granted(now int64, c *Counter, taken int64)
 
 	// Suspect has all counters told anew, Follow each charge told to the rounds that are joined, both until Trust.
 	Suspect()

@@ -41,16 +41,17 @@ type recovery struct {
 
 // guarding says whether store and share must both admit.
 func (e *Enforcer) guarding() bool {
+	if e.doubt.Load() {
+		return true
+	}
 	until := e.guard.Load()
 	return until > 0 && e.clock.monotonic() < until
 }
 
-// noticed begins a suspicion for what a poll saw, unless there is one already: a poll sees later what decisions see at
-// once.
-func (e *Enforcer) noticed(why string) {
-	now := e.clock.monotonic()
+// noticed begins a suspicion for what a poll saw, which came about since a time, unless one began after that.
+func (e *Enforcer) noticed(why string, since int64) {
 	e.tellMu.Lock()
-	known := e.suspected > 0 && now-e.suspected < 2*e.options.PollInterval.Microseconds()
+	known := e.suspected > since
 	e.tellMu.Unlock()
 	if known || e.options.InProcess || e.breaker.open.Load() { // a probe is a suspicion of its own
 		return
@@ -59,12 +60,27 @@ func (e *Enforcer) noticed(why string) {
 	e.tell()
 }
 
+// answered ends a doubt: what answers now may have lost something.
+func (e *Enforcer) answered() {
+	if !e.doubt.Load() || e.options.InProcess || e.breaker.open.Load() {
+		return
+	}
+	e.tellMu.Lock()
+	early := e.suspected > 0 && e.clock.monotonic()-e.suspected < suspectEvery.Microseconds()
+	e.tellMu.Unlock()
+	if !early && e.doubt.Swap(false) {
+		e.suspect("a connection broke")
+		e.tell()
+	}
+}
+
 // suspect has every counter told anew, because the store may have lost charges.
 func (e *Enforcer) suspect(why string) {
 	now := e.clock.monotonic()
 	e.tellMu.Lock()
 	e.suspected, e.until = max(1, now), now+RoundLife
 	e.tellMu.Unlock()
+	e.doubt.Store(false)
 	e.counts.suspicions.Add(1)
 	e.guard.Store(now + guardTime.Microseconds())
 	if e.pusher != nil {
@@ -99,28 +115,24 @@ func (e *Enforcer) follow() {
 
 // batchSettled hears how each batch ended.
 func (e *Enforcer) batchSettled(err error) {
-	switch {
-	case err != nil:
-		if broken(reasonOf(err)) {
-			e.doubt.Store(true)
-		}
+	if err != nil {
+		e.doubted(err)
 		return
-	case e.breaker.open.Load():
-		return
-	case e.doubt.Load():
-		e.tellMu.Lock()
-		early := e.suspected > 0 && e.clock.monotonic()-e.suspected < suspectEvery.Microseconds()
-		e.tellMu.Unlock()
-		if !early && e.doubt.Swap(false) {
-			e.suspect("a connection broke")
-			e.tell()
-		}
-	case e.pusher != nil && e.options.Local.Dirty():
+	}
+	e.answered()
+	if e.pusher != nil && !e.breaker.open.Load() && e.options.Local.Dirty() {
 		e.schedule()
 	}
 }
 
-// broken says whether after such a failure another server may answer, or the same one with other data.
+// doubted hears of a failure. After some of them another server may answer, or the same one with other data.
+func (e *Enforcer) doubted(err error) {
+	if broken(reasonOf(err)) {
+		e.doubt.Store(true)
+	}
+}
+
+// broken says whether a failure means that the connection is a new one from then on.
 func broken(r Reason) bool {
 	switch r {
 	case ReasonRefused, ReasonReset, ReasonDNS, ReasonReadOnly, ReasonLoading, ReasonMoved, ReasonNoScript:
@@ -162,9 +174,7 @@ func (e *Enforcer) tick() {
 	err := e.push()
 	if err != nil && err != error(errPushing) {
 		e.counts.fail(reasonOf(err))
-		if broken(reasonOf(err)) {
-			e.doubt.Store(true)
-		}
+		e.doubted(err)
 	}
 	e.tellMu.Lock()
 	over := e.clock.monotonic() >= e.until

@@ -92,6 +92,7 @@ func TestStoreLostAfterTheBudgetWasSpent(t *testing.T) {
 						t.Fatalf("admitted %d, want 300", got)
 					}
 					f.down()
+					f.open(as("bob")) // alice is denied without the store, which tells nothing of it
 					if got := f.send(100, as("alice")); got != 0 {
 						t.Errorf("admitted %d more without the store", got)
 					}
@@ -235,7 +236,7 @@ func TestStoreAndShareAfterRecovery(t *testing.T) {
 			t.Errorf("admitted %d, the last by %s; want the share of 100", got, last.Source)
 		}
 		time.Sleep(11 * time.Second)
-		if got, last := f.replicas[0].send(250, as("bob")); got != 200 || last.Source != enforcer.SourceStore {
+		if got, last := f.replicas[0].send(250, as("bob")); got != 200 || last.Source != enforcer.SourceDenyCache {
 			t.Errorf("admitted %d, the last by %s; want the 200 that the store has left", got, last.Source)
 		}
 	})

@@ -64,7 +64,7 @@ func shareLimit(row policy.RowLimit) algorithm.Limit {
 }
 
 // mirror keeps what this replica knows of the counters in step with what the store said of an entry.
-func (e *Enforcer) mirror(g *group, entry *Entry, a *Answer, admitted, late int64) {
+func (e *Enforcer) mirror(g *group, entry *Entry, a *Answer, admitted int64, late []int64) {
 	place := e.place()
 	for i := range entry.Counters[:entry.Enforced] {
 		o, c := g.origins[i], &entry.Counters[i]
@@ -78,8 +78,8 @@ func (e *Enforcer) mirror(g *group, entry *Entry, a *Answer, admitted, late int6
 			share := e.shareOf(o, c.Identity)
 			note.Share = &share
 		}
-		if late > 0 {
-			e.options.Local.Granted(a.Results[i].At, c, late)
+		for _, at := range late {
+			e.options.Local.Granted(a.Results[i].At, c, at)
 		}
 		if e.options.Local.Note(c, &note) {
 			e.follow()

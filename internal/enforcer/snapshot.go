@@ -30,6 +30,7 @@ type rule struct {
 	cost         *policy.Cost
 	onFailure    policy.OnStoreFailure
 	rounding     policy.Rounding
+	serial       uint64 // of the snapshot: no two of an enforcer have the same
 	tally        *tally
 }
 
@@ -48,6 +49,7 @@ type override struct {
 
 // compileRow makes a snapshot of a row that policy.DecodeRow has accepted.
 func compileRow(row policy.Row, skipped int, tallies *tallies) (*snapshot, error) {
+	serial := tallies.next()
 	s := &snapshot{revision: row.Revision, skipped: skipped, matcher: policy.NewMatcher(row)}
 	for i := range row.Rules {
 		r, err := compileRule(&row.Rules[i])
@@ -64,6 +66,7 @@ func compileRow(row policy.Row, skipped int, tallies *tallies) (*snapshot, error
 		if r.key.index == s.keys {
 			s.keys++
 		}
+		r.serial = serial
 		r.tally = tallies.of(r.policy, r.name)
 		s.rules = append(s.rules, r)
 	}

@@ -14,7 +14,7 @@ type Outcome uint8
 const (
 	StoreAdmitted Outcome = iota
 	StoreDenied
-	RevisionDenied // a limit of 0 or a cost above the capacity: no store was asked
+	CacheDenied // no store was asked: it had denied before, the limit is 0, or the cost is above the capacity
 	ShareAdmitted
 	ShareDenied
 	FailOpenAdmitted
@@ -42,7 +42,7 @@ func (o Outcome) Names() (result, source string) {
 		return "admitted", SourceStore
 	case StoreDenied:
 		return "denied", SourceStore
-	case RevisionDenied:
+	case CacheDenied:
 		return "denied", SourceDenyCache
 	case ShareAdmitted:
 		return "admitted", SourceLocalShare
@@ -72,8 +72,17 @@ type tally struct {
 
 // tallies keeps the counts of rules over revisions. Rules that are no longer in force are dropped.
 type tallies struct {
-	mu    sync.Mutex
-	rules map[ruleName]*tally
+	mu     sync.Mutex
+	rules  map[ruleName]*tally
+	serial uint64
+}
+
+// next numbers snapshots.
+func (t *tallies) next() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.serial++
+	return t.serial
 }
 
 type ruleName struct{ policy, rule string }

@@ -84,6 +84,13 @@ type Prompt interface {
 	Prompt() bool
 }
 
+// GivesBack is a Store that gives back by itself what it charged too much, so that a counter may have room again before
+// the time that it told.
+type GivesBack interface {
+	Store
+	GivesBack() bool
+}
+
 // StoreError is a failure of a store whose kind is known. Stores return it, wrapped or not; any other error counts as
 // ReasonOther, a deadline as ReasonTimeout.
 type StoreError struct {

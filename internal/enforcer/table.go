@@ -38,6 +38,34 @@ type tableView struct {
 	started      int64 // on the store's clock
 	// heard is the monotonic µs since which every poll succeeded, 0 after one that failed.
 	heard int64
+	// failed is when the last poll failed.
+	failed  int64
+	members crowd
+}
+
+// crowd is how many members live, by what the heartbeats of this replica said. A lower number counts once it has
+// lasted: while the store was away members have expired, and come back one by one.
+type crowd struct {
+	n     int
+	lower int   // the highest of the lower numbers since
+	since int64 // monotonic µs, 0 while the number is not lower
+}
+
+// crowdHold is as long as a fall of pods has to last for the controller.
+const crowdHold = 30 * time.Second
+
+// hear takes the number of members that a heartbeat said.
+func (c *crowd) hear(count int, now int64) {
+	switch {
+	case count >= c.n:
+		*c = crowd{n: count}
+	case c.since == 0:
+		c.lower, c.since = count, max(1, now)
+	case now-c.since >= crowdHold.Microseconds():
+		*c = crowd{n: max(c.lower, count)}
+	default:
+		c.lower = max(c.lower, count)
+	}
 }
 
 // Run keeps the policies current until ctx ends, and then takes this replica out of the members. Before and after it,
@@ -111,14 +139,19 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 	if err == nil {
 		err = e.beat(ctx)
 	}
+	if err == nil {
+		e.answered()
+	}
 	switch {
 	case err == nil && e.table.failing:
 		e.table.failing = false
-		e.noticed("the policy table could not be read")
+		e.noticed("the policy table could not be read", e.table.failed)
 		e.log.Info("Reads the policy table again")
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
-		e.table.heard = 0
+		e.table.heard, e.table.failed = 0, e.clock.monotonic()
+		e.table.members.since = 0
+		e.doubted(err)
 		if !e.table.failing {
 			e.table.failing = true
 			e.log.Warn("Cannot read the policy table, going by what was read last", "error", err)
@@ -147,7 +180,7 @@ func (e *Enforcer) readTable(ctx context.Context) error {
 		if e.table.missing == 0 {
 			e.table.missing = max(1, now)
 			if e.table.row != nil {
-				e.noticed("the row is missing")
+				e.noticed("the row is missing", now-2*e.options.PollInterval.Microseconds())
 			}
 		}
 		if err := e.options.Table.AskForRow(ctx); err != nil {
@@ -252,7 +285,7 @@ func (e *Enforcer) beat(ctx context.Context) error {
 		e.table.started = e.clock.store(0)
 	}
 	if standing.New && e.table.standing != nil {
-		e.noticed("this member was forgotten")
+		e.noticed("this member was forgotten", now-2*e.options.PollInterval.Microseconds())
 	}
 	if e.table.heard == 0 || standing.New {
 		e.table.heard = max(1, now)
@@ -261,6 +294,7 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	if now-e.table.heard >= policy.Propagation.Microseconds() {
 		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Counted(now) })
 	}
+	e.table.members.hear(standing.Count, now)
 	e.table.standing = &standing
 	e.settle(now)
 	return nil
@@ -268,7 +302,7 @@ func (e *Enforcer) beat(ctx context.Context) error {
 
 // settle works out this replica's place among those that share the limits.
 func (e *Enforcer) settle(now int64) {
-	place := placeOf(e.table.replicas, e.table.standing, time.Duration(now-e.table.replicasSeen)*time.Microsecond)
+	place := placeOf(e.table.replicas, e.table.standing, e.table.members.n, time.Duration(now-e.table.replicasSeen)*time.Microsecond)
 	if last := e.place(); place != last || e.places.Load().Version() == 0 {
 		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Move(place, now) })
 		e.log.Debug("Place among the replicas", "rank", place.Rank, "replicas", place.N, "exact", place.Exact)
@@ -277,7 +311,7 @@ func (e *Enforcer) settle(now int64) {
 
 // placeOf says how many share the limits and which of them this replica is. The rank is only good for a part of a
 // remainder when it comes from the same set of members as the count, and that has stood for a while.
-func placeOf(replicas *policy.Replicas, standing *Standing, stood time.Duration) policy.Replica {
+func placeOf(replicas *policy.Replicas, standing *Standing, members int, stood time.Duration) policy.Replica {
 	place := policy.Replica{N: 1}
 	if replicas != nil {
 		place.N = replicas.N
@@ -286,7 +320,7 @@ func placeOf(replicas *policy.Replicas, standing *Standing, stood time.Duration)
 		return place
 	}
 	place.Rank = standing.Rank
-	place.N = max(place.N, standing.Count, 1)
+	place.N = max(place.N, standing.Count, members, 1)
 	place.Exact = replicas != nil && replicas.N == place.N && replicas.MembersVersion == standing.Version &&
 		stood >= settleTime
 	return place

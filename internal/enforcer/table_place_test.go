@@ -28,7 +28,7 @@ func TestPlaceOf(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, placeOf(tc.replicas, tc.standing, tc.stood)); diff != "" {
+			if diff := cmp.Diff(tc.want, placeOf(tc.replicas, tc.standing, 0, tc.stood)); diff != "" {
 				t.Errorf("place (-want +got):\n%s", diff)
 			}
 		})

@@ -98,7 +98,8 @@ func compileMatch(match Match) matcher {
 type Walk struct {
 	m       *Matcher
 	request *Request
-	path    string
+	path    string // once it is asked for
+	cleaned bool
 	clean   bool // the path was clean as it was sent
 	final   bool // the route is known, and no router behind has another word
 
@@ -111,13 +112,21 @@ type Walk struct {
 // Walk starts a pass.
 func (m *Matcher) Walk(r *Request) Walk {
 	w := Walk{m: m, request: r, final: r.Route != "" && (r.Path == "" || finalRoute(r.Route))}
-	path := r.Path
-	if path == "" {
-		path = stripMethodAndHost(r.Route)
-	}
-	w.path, w.clean = cleanPath(path)
 	w.enter()
 	return w
+}
+
+// pathAsServed is the path without what routers take out of it, and says whether it was sent like that.
+func (w *Walk) pathAsServed() (path string, clean bool) {
+	if !w.cleaned {
+		sent := w.request.Path
+		if sent == "" {
+			sent = stripMethodAndHost(w.request.Route)
+		}
+		w.path, w.clean = cleanPath(sent)
+		w.cleaned = true
+	}
+	return w.path, w.clean
 }
 
 // Next returns the index of the next rule that applies, or false when there is none. An enforced rule under FirstMatch
@@ -205,8 +214,10 @@ func (w *Walk) holds(m *matcher) bool {
 	if m.route != nil && !w.holdsRoute(m.route) {
 		return false
 	}
-	if m.prefix != nil && !m.prefix.holds(w.path) {
-		return false
+	if m.prefix != nil {
+		if path, _ := w.pathAsServed(); !m.prefix.holds(path) {
+			return false
+		}
 	}
 	for i := range m.headers {
 		if !w.holdsHeader(&m.headers[i]) {
@@ -220,7 +231,11 @@ func (w *Walk) holdsRoute(t *template) bool {
 	if w.request.Route != "" && t.equals(w.request.Route) {
 		return true
 	}
-	return !w.final && t.serves(w.path, false)
+	if w.final {
+		return false
+	}
+	path, _ := w.pathAsServed()
+	return t.serves(path, false)
 }
 
 // exempts is stricter than holds: a path that is not clean could be exempt in our reading of it and something else in
@@ -234,8 +249,10 @@ func (w *Walk) exempts(p *policyMatcher) bool {
 		if m.route != nil && !w.exemptsRoute(m.route) {
 			continue
 		}
-		if m.prefix != nil && (!w.clean || !m.prefix.holds(w.path)) {
-			continue
+		if m.prefix != nil {
+			if path, clean := w.pathAsServed(); !clean || !m.prefix.holds(path) {
+				continue
+			}
 		}
 		return true
 	}
@@ -246,7 +263,11 @@ func (w *Walk) exemptsRoute(t *template) bool {
 	if w.request.Route != "" && t.equals(w.request.Route) {
 		return true
 	}
-	return !w.final && w.clean && t.serves(w.path, true)
+	if w.final {
+		return false
+	}
+	path, clean := w.pathAsServed()
+	return clean && t.serves(path, true)
 }
 
 // holdsMethod reads GET as GET and HEAD, as routers do.

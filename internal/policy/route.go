@@ -14,6 +14,8 @@ const NoRoute = "-"
 type template struct {
 	segments []segment
 	tail     tail
+	// text is the template's path as it was written: most routers give it back like that.
+	text string
 	// canonical is the template with the names of its parameters removed: /users/{}/files/{...}
 	canonical string
 }
@@ -35,7 +37,7 @@ const (
 // parseTemplate compiles a template. A method and a host in front, as in "GET example.com/users/{id}", are dropped.
 func parseTemplate(s string) template {
 	s = stripMethodAndHost(s)
-	var t template
+	t := template{text: s}
 	for rest := s; rest != ""; {
 		var part string
 		part, rest = cutSegment(rest)
@@ -57,6 +59,9 @@ func parseTemplate(s string) template {
 // equals says whether route, as the router gave it, is this template.
 func (t *template) equals(route string) bool {
 	rest := stripMethodAndHost(route)
+	if rest == t.text {
+		return true
+	}
 	end := tailNone
 	i := 0
 	for rest != "" {

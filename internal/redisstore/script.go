@@ -6,6 +6,8 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -45,8 +47,35 @@ func loadScript(files ...string) *script {
 		}
 		source = append(source, text...)
 	}
+	source = writeConstants(source)
 	sum := sha1.Sum(source) //nolint:gosec // see the import
 	return &script{name: files[len(files)-1], source: string(source), sha: hex.EncodeToString(sum[:])}
+}
+
+// A line of constants declares names in capitals that stand for numbers and strings.
+var (
+	constants = regexp.MustCompile(`(?m)^ *local ([A-Z_]+(?:, [A-Z_]+)*) = ((?:'[^'\n]*'|\d+)(?:, (?:'[^'\n]*'|\d+))*)(?: --.*)?\n`)
+	capitals  = regexp.MustCompile(`\b[A-Z]+(?:_[A-Z]+)*\b`)
+)
+
+// writeConstants puts the values of constants where their names stand. As locals of the script they would be looked for,
+// one after the other, each time that a function which uses one is made, which is in every run.
+func writeConstants(source []byte) []byte {
+	values := map[string]string{}
+	rest := constants.ReplaceAllFunc(source, func(line []byte) []byte {
+		parts := constants.FindSubmatch(line)
+		texts := strings.Split(string(parts[2]), ", ")
+		for i, name := range strings.Split(string(parts[1]), ", ") {
+			values[name] = texts[i]
+		}
+		return nil
+	})
+	return capitals.ReplaceAllFunc(rest, func(name []byte) []byte {
+		if value, ok := values[string(name)]; ok {
+			return []byte(value)
+		}
+		return name
+	})
 }
 
 // once is a command that must not be sent again when it may have been executed. A cluster's client still follows a

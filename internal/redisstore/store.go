@@ -27,7 +27,10 @@ type Store struct {
 	owed    debts
 }
 
-var _ enforcer.Prompt = (*Store)(nil)
+var (
+	_ enforcer.Prompt    = (*Store)(nil)
+	_ enforcer.GivesBack = (*Store)(nil)
+)
 
 // StoreOptions says whose counters a Store holds.
 type StoreOptions struct {
@@ -95,6 +98,9 @@ func (s *Store) takeOnce(ctx context.Context, entries []enforcer.Entry, answers 
 // Prompt says that a call returns with its context's deadline: the client sets it on the connection. In a cluster a batch
 // goes to many nodes at once, and is better waited for.
 func (s *Store) Prompt() bool { return s.cluster == nil }
+
+// GivesBack says that requests over several slots, of which some refused, are given back at the others.
+func (s *Store) GivesBack() bool { return s.cluster != nil }
 
 // Refund gives back what still weighs, in one round trip. It is best effort and at most once.
 func (s *Store) Refund(ctx context.Context, refunds []enforcer.Refund) error {

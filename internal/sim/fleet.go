@@ -74,7 +74,10 @@ func (f *fleet) begin(p *pod) {
 		return
 	}
 	w := f.world
-	p.link = &link{clock: w.clock, server: w.server, connected: w.server.started, lossy: w.schedule.lossy, slow: w.schedule.slow}
+	p.link = &link{
+		clock: w.clock, server: w.server, connected: w.server.started,
+		lossy: w.schedule.lossy && !w.mended, slow: w.schedule.slow && !w.mended,
+	}
 	v := &view{link: p.link, spoil: w.options.Spoil, asks: func() { w.controller.changed() }}
 	p.enforcer = enforcer.New(enforcer.Options{
 		Store:        p.link,

@@ -137,6 +137,7 @@ func (w *world) fault() {
 
 // mend ends all faults.
 func (w *world) mend() {
+	w.mended = true
 	if !w.server.up {
 		w.server.start(false)
 	}
@@ -147,7 +148,6 @@ func (w *world) mend() {
 			p.link.cut, p.link.slow, p.link.lossy = false, false, false
 		}
 	}
-	w.schedule.lossy, w.schedule.slow = false, false
 	w.book.faulty()
 	w.trace("all mended")
 }

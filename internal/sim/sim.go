@@ -65,6 +65,7 @@ type world struct {
 	controller *controller
 	book       *book
 	report     Report
+	mended     bool // no faults any more
 }
 
 // Run runs the schedule of a seed. The error says what broke a promise, and when.

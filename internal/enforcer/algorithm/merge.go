@@ -1,7 +1,5 @@
 package algorithm
 
-import "slices"
-
 // Used is what weighs of a state at now, rounded up to whole requests. It may exceed the capacity.
 func (l Limit) Used(s State, now int64) int64 {
 	t := l.age(&s, now)
@@ -131,31 +129,5 @@ func (l Limit) Resize(s State, to Limit, now int64) State {
 	if s.Used += to.Capacity() - l.Capacity(); s.Used < 0 {
 		s.Used, s.Carry = 0, 0
 	}
-	return settled(s)
-}
-
-// Less returns s with up to cost of other's charges taken out of it: those that s holds of the same windows and times.
-// For a bucket it takes from the debt.
-func (l Limit) Less(s State, now, cost int64) State {
-	l.age(&s, now)
-	if l.Algorithm != SlidingWindowLog {
-		part := min(cost, s.Used)
-		s.Used -= part
-		if l.Algorithm == SlidingWindowCounter {
-			s.Carry -= min(cost-part, s.Carry)
-		}
-		if l.Algorithm == TokenBucket && s.Used == 0 {
-			s.Carry = 0
-		}
-		return settled(s)
-	}
-	s.Log = slices.Clone(s.Log)
-	for i := len(s.Log) - 1; i >= 0 && cost > 0; i-- {
-		part := min(cost, s.Log[i].Cost)
-		s.Log[i].Cost -= part
-		s.Used -= part
-		cost -= part
-	}
-	s.Log = slices.DeleteFunc(s.Log, func(e LogEntry) bool { return e.Cost == 0 })
 	return settled(s)
 }

@@ -16,8 +16,9 @@ type use struct {
 	whole algorithm.Limit
 	// used is all of it that still weighs.
 	used algorithm.State
-	// since is from when on it is counted, and judged the newest time at which the store judged this counter.
-	since, judged int64
+	// since is from when on it is counted, judged the newest time at which the store judged this counter, and latest
+	// that of a charge, with or without the store.
+	since, judged, latest int64
 	// round is the last one that was joined, and epoch the suspicion that was answered by it.
 	round, epoch int64
 	// lost says that the store has proven to have lost charges.
@@ -129,15 +130,6 @@ func (s *slot) fitsShare(c *enforcer.Counter, share *enforcer.Share, now int64) 
 	return limit.Look(s.state, now, 0).Remaining / max(c.Cost, 1)
 }
 
-// clip keeps what the share of a bucket owes within what the whole of it owes. A share drains more slowly than the whole:
-// a replica that has more than its part of the traffic for long would owe ever more, and be mute for as long when the
-// store goes.
-func (s *slot) clip(owed int64) {
-	if s.limit.Algorithm == algorithm.TokenBucket && s.state.Used > max(0, owed) {
-		s.state.Used, s.state.Carry = max(0, owed), 0
-	}
-}
-
 // Release gives back what was held.
 func (s *Store) Release(now int64, e *enforcer.Entry, a *enforcer.Answer) {
 	locked := s.lock(e.Counters)
@@ -159,30 +151,28 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 	shard := &s.shards[shardOf(c)]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
+	if n.Admitted <= 0 && (n.Share == nil || n.Part >= n.Share.Limit.Capacity()) && shard.find(c) == nil {
+		return false // it would only say that nothing was used
+	}
 	slot := s.own(c, now, n.N)
 	u := slot.use
+	// Answers may come in another order than they were given. Only the newest one can be compared with all that was used.
+	newest := now > u.judged
+	u.judged = max(u.judged, now)
+	counted := c.Limit.Capacity() - n.Result.Remaining + u.notTold(now)
 	if n.Share != nil && (slot.limit.Window > 0 || n.Share.Requests > 0 || n.Share.Limit.Algorithm != algorithm.TokenBucket) {
-		slot.settleShare(n.Share, now)
-		slot.charge(now, n.Admitted)
-		slot.clip(c.Limit.Capacity() - n.Result.Remaining)
-		if over := slot.limit.Look(slot.state, now, 0).Remaining - n.Part; over > 0 {
-			slot.charge(now, over)
-		}
+		slot.note(n, newest, counted)
 	}
 	if n.Admitted > 0 {
 		u.used = u.charge(u.used, now, n.Admitted)
 		s.follow(u, now, n.Admitted)
 	}
 	slot.weigh()
-	// Answers may come in another order than they were given. Only the newest one can be compared with all that was used.
-	newest := now > u.judged && n.Result.Remaining > 0
-	u.judged = max(u.judged, now)
-	if !newest {
+	if !newest || n.Result.Remaining == 0 { // what remains of nothing does not say how much is owed
 		return false
 	}
-	counted := c.Limit.Capacity() - n.Result.Remaining
 	if c.Limit.Algorithm == algorithm.TokenBucket {
-		u.clip(counted, now)
+		u.used = atMost(u.limit, u.used, now, counted)
 		return false
 	}
 	if slot.shard != nil && u.tell.idle() && u.limit.Used(u.used, now) > counted {
@@ -192,26 +182,48 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 	return u.lost
 }
 
-// charge charges what was used at a time, which may be before the last one.
-func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
-	if at >= u.judged {
-		return u.limit.Charge(state, at, cost)
+// note keeps a share in step with what the store said. A bucket's share drains more slowly than the whole: it owes no
+// more than the store counts, or a replica that has more than its part of the traffic for long would be mute for as
+// long when the store goes.
+func (s *slot) note(n *enforcer.Note, newest bool, counted int64) {
+	now := n.Result.At
+	s.settleShare(n.Share, now)
+	s.charge(now, n.Admitted)
+	if newest && s.limit.Algorithm == algorithm.TokenBucket {
+		s.state = atMost(s.limit, s.state, now, counted)
 	}
-	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.judged)
+	if over := s.limit.Look(s.state, now, 0).Remaining - n.Part; over > 0 {
+		s.charge(now, over)
+	}
 }
 
-// clip keeps what a replica used of a bucket within what is owed in all.
-func (u *use) clip(owed int64, now int64) {
-	if u.tell != nil {
-		owed += u.limit.Used(u.tell.untold, now)
-		if p := u.tell.pending; p != nil {
-			owed += p.Untold.Used
-		}
+// atMost is a bucket's state that owes no more than a number.
+func atMost(l algorithm.Limit, state algorithm.State, now, owed int64) algorithm.State {
+	if l.Used(state, now) <= owed {
+		return state
 	}
-	if u.limit.Used(u.used, now) > owed {
-		u.used = algorithm.State{}
-		u.used = u.limit.Charge(u.used, now, owed)
+	return l.Charge(algorithm.State{}, now, owed)
+}
+
+// notTold is what the store does not count yet.
+func (u *use) notTold(now int64) int64 {
+	if u.tell == nil {
+		return 0
 	}
+	n := u.limit.Used(u.tell.untold, now)
+	if p := u.tell.pending; p != nil {
+		n += p.Limit.Used(p.Untold, now)
+	}
+	return n
+}
+
+// charge charges what was used at a time, which may be before the last one.
+func (u *use) charge(state algorithm.State, at, cost int64) algorithm.State {
+	if at >= u.latest {
+		u.latest = at
+		return u.limit.Charge(state, at, cost)
+	}
+	return u.limit.Add(state, u.limit.Charge(algorithm.State{}, at, cost), u.latest)
 }
 
 // Admit notes what was admitted without the store and without a share.
@@ -246,15 +258,22 @@ func (s *Store) follow(u *use, now, cost int64) {
 	}
 }
 
-// Granted takes back what the store has charged after all.
-func (s *Store) Granted(now int64, c *enforcer.Counter, n int64) {
+// Granted has the store's charge in the place of what was admitted without it.
+func (s *Store) Granted(now int64, c *enforcer.Counter, taken int64) {
 	shard := &s.shards[shardOf(c)]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if slot := shard.find(c); slot != nil && slot.use != nil && slot.use.tell != nil {
-		t := slot.use.tell
-		t.untold = slot.use.limit.Less(t.untold, now, n*c.Cost)
+	slot := shard.find(c)
+	if slot == nil || slot.use == nil || slot.use.tell == nil {
+		return
 	}
+	u := slot.use
+	latest := max(now, taken)
+	u.tell.untold = u.limit.Refund(u.tell.untold, latest, taken, c.Cost)
+	u.tell.fresh = u.limit.Refund(u.tell.fresh, latest, taken, c.Cost)
+	u.used = u.charge(u.limit.Refund(u.used, latest, taken, c.Cost), now, c.Cost)
+	s.follow(u, now, c.Cost)
+	slot.weigh()
 }
 
 // own returns the slot of a counter that n replicas share, with what this one used of it.

@@ -108,9 +108,12 @@ func (s *shard) shared(c *enforcer.Counter) *slot {
 	return found
 }
 
-// makeRoom forgets what is full again among the next few slots, and when the shard is full the one of them that is
+// makeRoom, once the shard is half full, forgets what is full again among the next few slots, and when the shard is full the one of them that is
 // soonest full again and does not deny.
 func (s *shard) makeRoom(now int64) {
+	if s.weight < s.bound/2 {
+		return // what comes back soon would have to be made anew
+	}
 	var soonest *slot
 	var wait int64
 	for range min(sweep, len(s.slots)) {

@@ -27,7 +27,7 @@ type Options struct {
 // Store is an [enforcer.Store] in memory. It is safe for concurrent use; counters are spread over shards, each with
 // its own lock, and the shards of one take are locked together, so that it is all or nothing.
 //
-// It forgets in this order when it is full: counters that are full again, then those that are soonest. A counter that
+// It forgets nothing while it is less than half full, and then in this order: counters that are full again, then those that are soonest. A counter that
 // denies is never forgotten. When all that could go for a new counter deny, the new one is not kept: it shares one
 // counter with all others of its limit that found no room, so that a flood of identities finds less budget, never
 // more.
@@ -61,7 +61,9 @@ func New(options Options) *Store {
 func (s *Store) Take(_ context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {
 	now := s.clock()
 	for i := range entries {
-		s.TakeAt(now, &entries[i], &answers[i])
+		if !s.takeOne(now, &entries[i], &answers[i]) {
+			s.TakeAt(now, &entries[i], &answers[i])
+		}
 	}
 	return now, nil
 }

@@ -114,7 +114,7 @@ func (s *Store) Told(now int64, p *enforcer.Push, r enforcer.Pushed) {
 	u.tell.pending = nil
 	switch {
 	case r.Reset > 0:
-		*u = use{limit: u.limit, whole: u.whole, since: r.Reset, judged: u.judged, epoch: u.tell.epoch, tell: new(tell)}
+		*u = use{limit: u.limit, whole: u.whole, since: r.Reset, judged: u.judged, latest: u.latest, epoch: u.tell.epoch, tell: new(tell)}
 		slot.state = algorithm.State{}
 	case p.Suspect:
 		u.round, u.epoch, u.lost = r.Round, u.tell.epoch, false

@@ -6,6 +6,9 @@ local function understand(a, k)
   if algorithm[k] ~= nil then
     return algorithm[k] == a
   elseif a == SLIDING_LOG then
+    if not logs then
+      with_logs()
+    end
     return parse_log(k)
   end
   return parse(k, a, values[k])

@@ -11,15 +11,16 @@ local reset_in, changed = {}, {} -- of changed keys: the wait until nothing weig
 local function read(count)
   for from = 1, count, 1000 do
     local to = from + 999 < count and from + 999 or count
-    local got, absent = redis.call('MGET', spread(KEYS, from, to)), {}
+    local got, absent = redis.call('MGET', spread(KEYS, from, to)), nil
     for i = from, to do
       local value = got[i - from + 1]
       values[i] = value
       if not value then
+        absent = absent or {}
         absent[#absent + 1] = KEYS[i]
       end
     end
-    if #absent > 0 and redis.call('EXISTS', spread(absent)) > 0 then
+    if absent and redis.call('EXISTS', spread(absent)) > 0 then
       for i = from, to do
         if not values[i] and redis.call('EXISTS', KEYS[i]) == 1 then
           values[i] = 'another type'

@@ -7,12 +7,10 @@
 -- The reply is the time, and per entry: 1 if a state was not understood, callers granted, then per counter: callers
 -- that it was charged for, flags (1 allowed, 2 satisfiable), remaining, retry after, reset after, and by how much it was
 -- judged ahead of the time.
-local ENTRY_IN, COUNTER_IN = '>I4I2', 'BBI2I4I6I4I4'
-local ENTRY_OUT, COUNTER_OUT = '>BI4', 'I4BI4I7I7I6'
-local ONE_IN, ONE_OUT = ENTRY_IN .. COUNTER_IN, ENTRY_OUT .. COUNTER_OUT
-COUNTER_IN, COUNTER_OUT = '>' .. COUNTER_IN, '>' .. COUNTER_OUT
+local ENTRY_OUT, COUNTER_IN, COUNTER_OUT = '>BI4', '>BBI2I4I6I4I4', '>I4BI4I7I7I6'
+local ONE_IN, ONE_OUT = '>I4I2BBI2I4I6I4I4', '>BI4I4BI4I7I7I6' -- an entry with one counter
 
-local unhealed = {} -- keys that were not charged and should have expired, and the wait until nothing of them weighs
+local unhealed -- keys that were not charged and should have expired, and the wait until nothing of them weighs
 
 -- judge returns t, u, c and the room of a counter, and how many callers of its cost fit; nil if it is not understood.
 local function judge(callers, a, k, l, w, capacity, cost)
@@ -36,6 +34,7 @@ local function charge(asked, granted, a, k, l, w, capacity, cost, t, u, c, free)
   else
     gone = reset(a, k, t, u, c, l, w)
     if asked > 0 and values[k] and expiry[k] * 1000 <= now then
+      unhealed = unhealed or {}
       unhealed[k] = gone
     end
   end
@@ -53,8 +52,8 @@ end
 
 local data, position = ARGV[3], 1
 local out, lines = {pack('>I7', now)}, 1
-local rules, algorithms, index, limits, windows, capacities, costs = {}, {}, {}, {}, {}, {}, {}
-local judged, debts, carries, rooms, shadow = {}, {}, {}, {}, {}
+local rules, algorithms, index, limits, windows, capacities, costs -- of the counters of one entry
+local judged, debts, carries, rooms, shadow
 
 read(#KEYS - ARGV[2])
 while position <= #data do
@@ -75,6 +74,10 @@ while position <= #data do
       out[lines] = pack(ONE_OUT, 0, granted, charge(callers, granted, a, k, l, w, capacity, cost, t, u, c, free))
     end
   else
+    if not rules then
+      rules, algorithms, index, limits, windows, capacities, costs = {}, {}, {}, {}, {}, {}, {}
+      judged, debts, carries, rooms, shadow = {}, {}, {}, {}, {}
+    end
     position = position + 6
     local granted, failed, shadows = callers, false, 0
     for j = 1, count do
@@ -115,9 +118,11 @@ while position <= #data do
 end
 
 write()
-for k, gone in pairs(unhealed) do
-  if not reset_in[k] then
-    heal(k, gone)
+if unhealed then
+  for k, gone in pairs(unhealed) do
+    if not reset_in[k] then
+      heal(k, gone)
+    end
   end
 end
 return table.concat(out)

@@ -1,0 +1,60 @@
+package memstore
+
+import (
+	"github.com/weir-dev/weir/internal/enforcer"
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
+)
+
+// maxOne bounds the counters that takeOne takes at once.
+const maxOne = 16
+
+// takeOne answers an entry of one caller and enforced counters only, as most are, in one step for each counter: it
+// takes from one after the other, and puts all back if one of them denies. It leaves others to TakeAt, and says so.
+func (s *Store) takeOne(now int64, e *enforcer.Entry, a *enforcer.Answer) bool {
+	if e.N != 1 || e.Enforced != len(e.Counters) || len(e.Counters) > maxOne {
+		return false
+	}
+	for i := range e.Counters {
+		// A log weighs more with each charge, and a counter without a cost cannot deny.
+		if e.Counters[i].Limit.Algorithm == algorithm.SlidingWindowLog || e.Counters[i].Cost <= 0 {
+			return false
+		}
+	}
+	locked := s.lock(e.Counters)
+	var slots [maxOne]*slot
+	var before [maxOne]algorithm.State
+	a.Granted, a.Err, a.Shadow, a.Results = 1, nil, a.Shadow[:0], a.Results[:0]
+	for i := range e.Counters {
+		c := &e.Counters[i]
+		slot := s.slot(c, now)
+		slot.pinned = true
+		slots[i], before[i] = slot, slot.state
+		if a.Granted == 0 {
+			continue
+		}
+		next, result := c.Limit.Take(slot.state, now, c.Cost)
+		if !result.Allowed {
+			a.Granted = 0
+			continue
+		}
+		slot.state = next
+		if result.Remaining < c.Cost {
+			result = c.Limit.Look(next, now, c.Cost) // the next caller's wait
+		}
+		a.Results = append(a.Results, result)
+	}
+	if a.Granted == 0 {
+		a.Results = a.Results[:0]
+		for i := len(e.Counters) - 1; i >= 0; i-- {
+			slots[i].state = before[i]
+		}
+		for i := range e.Counters {
+			a.Results = append(a.Results, e.Counters[i].Limit.Look(before[i], now, e.Counters[i].Cost))
+		}
+	}
+	for i := range e.Counters {
+		slots[i].pinned = false
+	}
+	s.unlock(locked)
+	return true
+}
