@@ -65,8 +65,8 @@ func (o *testOptions) run(ctx context.Context, s streams, args []string) error {
 		}
 		return exitError(exitInvalid)
 	}
-	stores, shut := o.stores()
-	defer shut()
+	stores, cleanUp := o.stores()
+	defer cleanUp()
 	runner := scenario.Runner{
 		Stores: stores,
 		Controller: func(w policy.Workload, owner string) scenario.Controller {

@@ -155,7 +155,7 @@ func (c *cluster) start(index int, offset int64) *pod {
 	p.local = memstore.New(memstore.Options{Clock: c.backend.clock})
 	state := func() *condition { return c.condition(index) }
 	p.enforcer = enforcer.New(enforcer.Options{
-		Store:               &faultyStore{backend: c.backend, world: c.world, state: state},
+		Store:               c.backend.faulty(state),
 		Local:               p.local,
 		Table:               &tableView{cluster: c, state: state},
 		TrustedProxies:      append([]netip.Prefix(nil), c.s.TrustedProxies...),
@@ -323,6 +323,16 @@ func (c *cluster) settle() error {
 		return c.world.stuck
 	}
 	return c.failed
+}
+
+// missRow lets the replicas find the table without their row, before the controller writes it again.
+func (c *cluster) missRow() {
+	if c.live {
+		return // they will, unless the controller is earlier
+	}
+	for _, p := range c.pods {
+		c.world.do(func() { c.poll(p) })
+	}
 }
 
 // recounted is a pass of the controller because time has passed or something has happened, called by a goroutine of the

@@ -53,7 +53,11 @@ func (r *run) storeEvent(ctx context.Context, e *Event) error {
 	switch {
 	case e.Store.State == StoreEmpty:
 		r.cluster.table.empty()
-		return r.backend.empty(ctx)
+		if err := r.backend.empty(); err != nil {
+			return err
+		}
+		r.cluster.missRow()
+		return nil
 	case e.Store.LoseWrites != nil:
 		return r.backend.loseWrites(ctx, r.world.now-time.Duration(*e.Store.LoseWrites).Microseconds())
 	}

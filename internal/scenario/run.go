@@ -24,9 +24,9 @@ type Runner struct {
 	Controller func(w policy.Workload, owner string) Controller
 }
 
-// OpenStore opens a store for one run: with counters of its own for a namespace, on the clock given in µs. The function
-// that it returns closes it, after the run has deleted its counters.
-type OpenStore func(ctx context.Context, namespace string, clock func() int64) (store enforcer.Store, shut func(), err error)
+// OpenStore gives an empty store for the counters of a namespace, on a clock in µs. A run opens one, and a further one
+// whenever it loses what is in it.
+type OpenStore func(ctx context.Context, namespace string, clock func() int64) (enforcer.Store, error)
 
 // Run runs a scenario on one store. An error says that it could not be run; expectations that are not met are no error.
 func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, error) {
@@ -42,12 +42,10 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 	began := time.Now()
 	world := newWorld(s.Start.UnixMicro() - age.Microseconds())
 	backend := newBackend(world, s.losesWrites())
-	store, shut, err := open(ctx, s.Workload.Namespace, backend.clock)
-	if err != nil {
-		return result, fmt.Errorf("opening %s: %w", name, err)
+	backend.open = func() (enforcer.Store, error) { return open(ctx, s.Workload.Namespace, backend.clock) }
+	if err := backend.empty(); err != nil {
+		return result, err
 	}
-	defer shut()
-	backend.store = store
 	run := &run{
 		scenario: s, world: world, backend: backend, cluster: newCluster(s, world, backend), mux: s.mux(),
 		deniers: make(map[denial]string),
@@ -58,19 +56,15 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 		}
 		run.cluster.controller = r.Controller(s.target(), owner)
 	}
-	err = run.run(ctx)
-	if cleaned := backend.empty(ctx); err == nil {
-		err = cleaned
-	}
-	if err != nil {
+	if err := run.run(ctx); err != nil {
 		return result, err
 	}
 	result.Failures, result.Sends, result.Took = run.failures(), run.sends(), time.Since(began)
 	return result, nil
 }
 
-func openMemory(_ context.Context, _ string, clock func() int64) (enforcer.Store, func(), error) {
-	return memstore.New(memstore.Options{Clock: clock, MaxKeys: maxCount}), func() {}, nil
+func openMemory(_ context.Context, _ string, clock func() int64) (enforcer.Store, error) {
+	return memstore.New(memstore.Options{Clock: clock, MaxKeys: maxCount}), nil
 }
 
 // losesWrites says whether a step needs the journal of the store.
@@ -165,7 +159,9 @@ func (r *run) step(ctx context.Context, out *outcome, step *Step) error {
 		if err := r.event(ctx, out, step.Event); err != nil {
 			return err
 		}
-		r.cluster.react()
+		if store := step.Event.Store; store == nil || store.State == StoreUp { // a loss, the controller does not see
+			r.cluster.react()
+		}
 		return r.cluster.settle()
 	}
 	return r.look(out, step.Expect)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-dev/weir/internal/enforcer"
-	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 // The failures that the fault layer makes.
@@ -26,35 +25,30 @@ type condition struct {
 	loseReplies    int
 }
 
-// backend is the store behind the faults, with a journal of what was written to it: with that any store can be emptied,
-// and can lose its last writes, although others may keep their counters in the same server.
+// backend is the store behind the faults, with a journal of what was written to it: with that any store can lose its
+// last writes, although others may keep their counters in the same server.
 type backend struct {
-	store enforcer.Store
 	world *world
-	// time is the store's, in µs. While the journal is played back it is that of the entry.
+	// open gives an empty store.
+	open  func() (enforcer.Store, error)
+	store enforcer.Store
+	// playback is the time of the entry of the journal that is being written again; nil otherwise.
 	playback *int64
 	journal  []entry
-	keep     bool // the journal, for a scenario that loses writes
-	touched  map[counterName]enforcer.Counter
+	keep     bool             // the journal, for a scenario that loses writes
 	charged  map[string]int64 // by limit ID
 }
 
-// counterName is what makes a counter. The share of a limit may count by another algorithm under the same ID.
-type counterName struct {
-	identity  enforcer.Identity
-	id        string
-	algorithm algorithm.Algorithm
-}
-
-// entry is one write: a take or a refund.
+// entry is one write: a take, a refund or a push.
 type entry struct {
 	at      int64
 	entries []enforcer.Entry
 	refunds []enforcer.Refund
+	pushes  []enforcer.Push
 }
 
 func newBackend(w *world, keep bool) *backend {
-	return &backend{world: w, keep: keep, touched: make(map[counterName]enforcer.Counter), charged: make(map[string]int64)}
+	return &backend{world: w, keep: keep, charged: make(map[string]int64)}
 }
 
 // clock is the time that the store is given.
@@ -75,7 +69,7 @@ func (b *backend) take(ctx context.Context, entries []enforcer.Entry, answers []
 			b.charge(&entries[i], &answers[i])
 		}
 	}
-	b.note(entry{at: b.clock(), entries: entries})
+	b.note(entry{entries: entries})
 	return now, nil
 }
 
@@ -105,41 +99,47 @@ func (b *backend) refund(ctx context.Context, refunds []enforcer.Refund) error {
 			b.charged[c.ID] -= refunds[i].N * c.Cost
 		}
 	}
-	b.note(entry{at: b.clock(), refunds: refunds})
+	b.note(entry{refunds: refunds})
 	return nil
 }
 
-func (b *backend) note(e entry) {
-	for i := range e.entries {
-		for _, c := range e.entries[i].Counters {
-			b.touched[counterName{c.Identity, c.ID, c.Limit.Algorithm}] = c
-		}
+func (b *backend) push(ctx context.Context, pushes []enforcer.Push, answers []enforcer.Pushed) (int64, error) {
+	pusher, ok := b.store.(enforcer.Pusher)
+	if !ok {
+		return 0, errNoPusher
 	}
-	if b.keep { // the enforcer uses its slices again
-		e.entries = cloneEntries(e.entries)
-		e.refunds = slices.Clone(e.refunds)
-		b.journal = append(b.journal, e)
+	now, err := pusher.Push(ctx, pushes, answers)
+	if err == nil {
+		b.note(entry{pushes: pushes})
 	}
+	return now, err
 }
 
-// empty forgets everything that this run has written.
-func (b *backend) empty(ctx context.Context) error {
-	counters := make([]enforcer.Counter, 0, len(b.touched))
-	for _, c := range b.touched {
-		counters = append(counters, c)
+var errNoPusher = errors.New("the store takes no pushes")
+
+func (b *backend) note(e entry) {
+	if !b.keep {
+		return
 	}
-	if err := b.store.Reset(ctx, counters); err != nil {
+	e.at = b.clock()
+	e.entries, e.refunds, e.pushes = cloneEntries(e.entries), slices.Clone(e.refunds), slices.Clone(e.pushes) // they are used again
+	b.journal = append(b.journal, e)
+}
+
+// empty forgets everything that was written.
+func (b *backend) empty() error {
+	store, err := b.open()
+	if err != nil {
 		return fmt.Errorf("emptying the store: %w", err)
 	}
-	clear(b.touched)
-	b.journal = nil
+	b.store, b.journal = store, nil
 	return nil
 }
 
 // loseWrites forgets what was written after a time: the store begins anew, and what came before is written again.
 func (b *backend) loseWrites(ctx context.Context, after int64) error {
 	journal := b.journal
-	if err := b.empty(ctx); err != nil {
+	if err := b.empty(); err != nil {
 		return err
 	}
 	charged := b.charged
@@ -151,9 +151,12 @@ func (b *backend) loseWrites(ctx context.Context, after int64) error {
 		}
 		b.playback = &e.at
 		var err error
-		if e.refunds != nil {
+		switch {
+		case e.refunds != nil:
 			err = b.refund(ctx, e.refunds)
-		} else {
+		case e.pushes != nil:
+			_, err = b.push(ctx, e.pushes, make([]enforcer.Pushed, len(e.pushes)))
+		default:
 			_, err = b.take(ctx, e.entries, make([]enforcer.Answer, len(e.entries)))
 		}
 		if err != nil {
@@ -177,49 +180,69 @@ func (s *faultyStore) Prompt() bool { return true }
 
 // Take charges when the request arrives; a slow store answers later.
 func (s *faultyStore) Take(ctx context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {
-	state := s.state()
-	if err := state.refuses(); err != nil {
-		return 0, err
-	}
-	lost := state.loseReplies > 0 && writes(entries)
-	if lost {
-		state.loseReplies--
-	}
-	slow := state.slow
-	now, err := s.backend.take(ctx, entries, answers)
-	if slow > 0 {
-		if late := s.world.sleep(ctx, slow); late != nil {
-			return 0, late
-		}
-	}
-	if lost {
-		return 0, errReset
-	}
+	var now int64
+	err := s.call(ctx, writes(entries), func() (err error) {
+		now, err = s.backend.take(ctx, entries, answers)
+		return err
+	})
 	return now, err
 }
 
 // Refund is lost where a take would be.
 func (s *faultyStore) Refund(ctx context.Context, refunds []enforcer.Refund) error {
+	return s.call(ctx, false, func() error { return s.backend.refund(ctx, refunds) })
+}
+
+// Reset forgets counters.
+func (s *faultyStore) Reset(ctx context.Context, counters []enforcer.Counter) error {
+	return s.call(ctx, false, func() error { return s.backend.store.Reset(ctx, counters) })
+}
+
+// call does something to the store under its present condition. A call that counts may be one whose reply is lost.
+func (s *faultyStore) call(ctx context.Context, counts bool, do func() error) error {
 	state := s.state()
 	if err := state.refuses(); err != nil {
 		return err
 	}
+	lost := counts && state.loseReplies > 0
+	if lost {
+		state.loseReplies--
+	}
 	slow := state.slow
-	err := s.backend.refund(ctx, refunds)
+	err := do()
 	if slow > 0 {
 		if late := s.world.sleep(ctx, slow); late != nil {
 			return late
 		}
 	}
+	if lost {
+		return errReset
+	}
 	return err
 }
 
-// Reset forgets counters.
-func (s *faultyStore) Reset(ctx context.Context, counters []enforcer.Counter) error {
-	if err := s.state().refuses(); err != nil {
+// faultyPusher is the same of a store that can be told what was admitted without it.
+type faultyPusher struct{ faultyStore }
+
+var _ enforcer.Pusher = (*faultyPusher)(nil)
+
+// Push is a write like a take.
+func (s *faultyPusher) Push(ctx context.Context, pushes []enforcer.Push, answers []enforcer.Pushed) (int64, error) {
+	var now int64
+	err := s.call(ctx, true, func() (err error) {
+		now, err = s.backend.push(ctx, pushes, answers)
 		return err
+	})
+	return now, err
+}
+
+// faulty is the store as one replica sees it. It takes pushes if the store behind it does.
+func (b *backend) faulty(state func() *condition) enforcer.Store {
+	s := faultyStore{backend: b, world: b.world, state: state}
+	if _, ok := b.store.(enforcer.Pusher); ok {
+		return &faultyPusher{s}
 	}
-	return s.backend.store.Reset(ctx, counters)
+	return &s
 }
 
 func (c *condition) refuses() error {

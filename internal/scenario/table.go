@@ -56,14 +56,15 @@ func (t *table) heartbeat(report policy.Report, poll time.Duration) enforcer.Sta
 	now := t.world.now
 	m := member{report: report, heard: now, stale: now + 3*poll.Microseconds()}
 	rank := slices.IndexFunc(t.members, func(m member) bool { return m.report.Member == report.Member })
-	if rank < 0 {
+	joins := rank < 0
+	if joins {
 		rank = len(t.members)
 		t.members = append(t.members, m)
 		t.version++
 	} else {
 		t.members[rank] = m
 	}
-	return enforcer.Standing{Rank: rank, Count: len(t.members), Version: t.version, Now: now}
+	return enforcer.Standing{Rank: rank, Count: len(t.members), Version: t.version, Now: now, New: joins}
 }
 
 func (t *table) leave(name string) {

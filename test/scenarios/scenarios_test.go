@@ -30,6 +30,13 @@ type result struct {
 	} `json:"sends"`
 }
 
+// notOnPostgres are scenarios of what PostgreSQL cannot do.
+var notOnPostgres = map[string]string{
+	"a store that loses its last writes gives nothing back":         "it takes no pushes, so a loss is not made good",
+	"a store that comes back empty gives no second budget":          "it takes no pushes, so a loss is not made good",
+	"a store that is flushed without a word gives no second budget": "it takes no pushes, so a loss is not made good",
+}
+
 func TestScenariosHoldOnEveryStore(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "kubectl-weir")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", tool, "../../cmd/kubectl-weir")
@@ -63,8 +70,13 @@ func TestScenariosHoldOnEveryStore(t *testing.T) {
 		}
 	}
 	for name, n := range stores {
-		if n != 3 {
-			t.Errorf("%s: %s ran on %d stores, want memory, redis and postgres", name.file, name.scenario, n)
+		want := 3
+		if reason := notOnPostgres[name.scenario]; reason != "" {
+			want = 2
+			t.Logf("%s: %s does not run on postgres: %s", name.file, name.scenario, reason)
+		}
+		if n != want {
+			t.Errorf("%s: %s ran on %d stores, want %d", name.file, name.scenario, n, want)
 		}
 	}
 	if files, err := filepath.Glob("*.yaml"); err != nil || len(stores) < len(files) {
