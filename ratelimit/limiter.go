@@ -73,14 +73,27 @@ func New(o Options) (*Limiter, error) {
 		return nil, fmt.Errorf("opening the counters: %w", err)
 	}
 	_, internal.InProcess = internal.Store.(*memstore.Store)
+	test, isTest := o.Counters.(testCounters)
+	if isTest {
+		internal.Runtime = test.Runtime()
+	}
 
 	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store}
+	if isTest {
+		test.Serve(l.enforcer)
+	}
 	if o.Registerer != nil {
 		if l.metrics, err = newMetrics(o.Registerer, l.enforcer); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
 	}
 	return l, nil
+}
+
+// testCounters are those of package ratelimittest: they have a time of their own, and know whom they serve.
+type testCounters interface {
+	Runtime() enforcer.Runtime
+	Serve(e *enforcer.Enforcer)
 }
 
 // Run keeps the policies current and reports to the controller that they are enforced, until ctx ends; then it returns

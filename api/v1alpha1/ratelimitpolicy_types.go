@@ -37,7 +37,7 @@ type RateLimitPolicy struct {
 	// seen the policy, its observedGeneration is -1.
 	// +default={"observedGeneration": -1}
 	// +optional
-	Status RateLimitPolicyStatus `json:"status,omitzero"` //nolint:kubeapilinter // minlength: a status without fields is one that nobody wrote yet
+	Status RateLimitPolicyStatus `json:"status,omitzero"`
 }
 
 // RateLimitPolicyList is a list of policies.

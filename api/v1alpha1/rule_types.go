@@ -184,7 +184,7 @@ type KeyPart struct {
 	// clientIP is the client's address, found through the application's trusted
 	// proxies. {} takes the defaults.
 	// +optional
-	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
+	ClientIP *ClientIP `json:"clientIP,omitempty"`
 
 	// request is a property of the request: Route (the template of its route) or
 	// Method.
@@ -222,7 +222,7 @@ type FirstOfKeyPart struct {
 	// clientIP is the client's address, found through the application's trusted
 	// proxies. {} takes the defaults.
 	// +optional
-	ClientIP *ClientIP `json:"clientIP,omitempty"` //nolint:kubeapilinter // minlength: {} is valid, it takes the defaults
+	ClientIP *ClientIP `json:"clientIP,omitempty"`
 
 	// request is a property of the request: Route (the template of its route) or
 	// Method.

@@ -13,7 +13,7 @@ type RateLimitPolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	// observedGeneration is the generation of the spec that this status is about;
 	// -1 until there is one.
@@ -24,11 +24,11 @@ type RateLimitPolicyStatus struct {
 	// replicas are the live replica counts of the workload. Local shares follow
 	// from counted.
 	// +optional
-	Replicas *ReplicasStatus `json:"replicas,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
+	Replicas *ReplicasStatus `json:"replicas,omitempty"`
 
 	// enforcers count the pods that report to the policy table.
 	// +optional
-	Enforcers *EnforcersStatus `json:"enforcers,omitempty"` //nolint:kubeapilinter // minlength: only the controller writes it, and never empty
+	Enforcers *EnforcersStatus `json:"enforcers,omitempty"`
 
 	// revision is the revision of the workload's row that was written last: the
 	// epoch of the controller that led, a dot, and its count of writes, for

@@ -70,7 +70,7 @@ func walk(root string, tree bool) ([]string, error) {
 
 var (
 	scenarioLine = regexp.MustCompile(`(?m)^["']?scenario["']?[ \t]*:`)
-	policyText   = regexp.MustCompile(`ratelimit\.weir\.dev/`)
+	policyLine   = regexp.MustCompile(`ratelimit\.weir\.dev/`)
 )
 
 // about says whether the text of a file that was found in a folder matches, so that templates and manifests of other

@@ -74,7 +74,7 @@ func check(inputs []input) (findings, error) {
 	var policies []manifest.Policy
 	for _, in := range inputs {
 		if in.found {
-			ours, err := about(in.name, scenarioLine, policyText)
+			ours, err := about(in.name, scenarioLine, policyLine)
 			if err != nil {
 				return findings{}, err
 			}

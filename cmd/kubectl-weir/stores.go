@@ -22,6 +22,7 @@ func (o *testOptions) stores() (map[scenario.StoreName]scenario.OpenStore, func(
 	stores := make(map[scenario.StoreName]scenario.OpenStore)
 	var shut []func()
 	if o.redis != "" {
+		redis.SetLogger(silent{}) // what there is to say is in the errors
 		client := redisstore.NewClient(&redis.UniversalOptions{Addrs: strings.Split(o.redis, ",")})
 		shut = append(shut, func() { _ = client.Close() }) // nothing is left to lose
 		stores[scenario.Redis] = openRedis(client)
@@ -37,6 +38,12 @@ func (o *testOptions) stores() (map[scenario.StoreName]scenario.OpenStore, func(
 		}
 	}
 }
+
+// silent is a logger of the driver.
+type silent struct{}
+
+// Printf does nothing.
+func (silent) Printf(context.Context, string, ...any) {}
 
 // openRedis gives each run a table of its own.
 func openRedis(client redis.UniversalClient) scenario.OpenStore {

@@ -86,9 +86,7 @@ type batch struct {
 	counters []Counter
 	origins  []origin
 	callers  int
-	sent     bool
 	judged   bool
-	sentAt   int64
 }
 
 // group is the callers of one entry, a list in the order in which they came.
@@ -347,7 +345,7 @@ func (b *batcher) returned(era uint64) *batch {
 // a driver needs; the callers are answered on another one, while the next batch is under way.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if !g.seal(b.clock.monotonic()) {
+		if !g.seal() {
 			g = b.returned(g.era)
 			continue
 		}
@@ -439,7 +437,7 @@ func (b *batcher) startOver(cause string) {
 	b.era++
 	b.mu.Unlock()
 	if g != nil {
-		g.seal(b.clock.monotonic())
+		g.seal()
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
@@ -509,7 +507,7 @@ func (g *batch) find(w *want, fingerprint uint64) int {
 
 // seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
 // sent ask for nothing.
-func (g *batch) seal(now int64) bool {
+func (g *batch) seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := 0
@@ -546,6 +544,5 @@ func (g *batch) seal(now int64) bool {
 		n := len(g.entries[i].Counters)
 		g.answers[i].Results, results = results[:0:n], results[n:]
 	}
-	g.sent, g.sentAt = true, now
 	return kept > 0
 }

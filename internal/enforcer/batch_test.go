@@ -258,7 +258,7 @@ func TestCallersWhoHangUpAreNeutral(t *testing.T) {
 	})
 }
 
-// An answer that comes late still counts, once (PROTOCOLS 8).
+// An answer that comes late still counts, once.
 func TestLateAnswers(t *testing.T) {
 	limited := func(mode policy.OnStoreFailure, n int64) policy.Rule {
 		rule := byKey("r", fixed(n, "1h"))

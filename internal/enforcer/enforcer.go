@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
-	"math"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -188,10 +187,10 @@ func (e *Enforcer) probe() {
 	}
 }
 
-// Probe asks the store now whether it is back, if decisions are made without it. Run and decisions do so by themselves,
-// from time to time.
+// Probe asks the store now whether it is back, if decisions are made without it, and also while another probe is under
+// way. Polls and decisions do so by themselves, from time to time.
 func (e *Enforcer) Probe() {
-	if e.breaker.claimProbe(math.MaxInt64) {
+	if e.breaker.open.Load() {
 		e.sendProbe()
 	}
 }

@@ -40,7 +40,9 @@ const (
 	WokenLate
 )
 
-// process is the Runtime of this process.
+// Process is the Runtime of this process.
+func Process() Runtime { return newProcess() }
+
 type process struct {
 	start  time.Time
 	timers sync.Pool // of *time.Timer, stopped
@@ -82,7 +84,7 @@ func (p *process) Wait(ready, done <-chan struct{}, d time.Duration) Woken {
 			return WokenDone
 		}
 	}
-	t := p.timers.Get().(*time.Timer)
+	t := p.timers.Get().(*time.Timer) //nolint:errcheck // the pool holds nothing else
 	t.Reset(d)
 	woken := WokenLate
 	select {

@@ -282,7 +282,7 @@ func (n Node) decodeTime(t *time.Time) {
 }
 
 func describe(y *yaml.Node) string {
-	switch y.Kind {
+	switch y.Kind { //nolint:exhaustive // aliases are refused before, and documents are read one by one
 	case yaml.MappingNode:
 		return "a mapping"
 	case yaml.SequenceNode:
@@ -292,8 +292,9 @@ func describe(y *yaml.Node) string {
 			return strconv.Quote(y.Value)
 		}
 		return y.Value
+	default: // there is no alias behind resolved, and no document in a document
+		return "nothing"
 	}
-	return "nothing"
 }
 
 // Ignored takes any value.

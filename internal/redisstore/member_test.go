@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestListenOutlivesTheServer(t *testing.T) {
 	}
 	hear("a message")
 	cancel()
-	if err := <-ended; err != context.Canceled {
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("Listen ended with %v", err)
 	}
 }

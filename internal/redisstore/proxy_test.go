@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 // proxy stands between a client and a Redis, notes the commands that pass, and can lose replies.
 type proxy struct {
+	ctx    context.Context
 	addr   string
 	server string
 
@@ -27,7 +29,7 @@ func newProxy(t *testing.T, server string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{addr: listener.Addr().String(), server: server}
+	p := &proxy{ctx: t.Context(), addr: listener.Addr().String(), server: server}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -47,7 +49,8 @@ func newProxy(t *testing.T, server string) *proxy {
 
 func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", p.server)
+	var dialer net.Dialer
+	server, err := dialer.DialContext(p.ctx, "tcp", p.server)
 	if err != nil {
 		return
 	}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -196,7 +197,7 @@ func TestListenHearsOfRowsAndMembers(t *testing.T) {
 	}
 	cancel()
 	for range 2 {
-		if err := <-ended; err != context.Canceled {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("Listen ended with %v", err)
 		}
 	}

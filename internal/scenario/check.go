@@ -62,7 +62,7 @@ func (c *checker) head() {
 	if strings.ContainsAny(s.Name, "\n\r") {
 		node.FaultAt("scenario", "must be one line")
 	}
-	if s.Workload.Name == "" {
+	if s.Workload.Name == "" && c.known {
 		node.FaultAt("workload.name", "Required value: there is no policy whose target it could be")
 	}
 	if s.Workload.Group != "apps" || s.Workload.Kind != "Deployment" {

@@ -14,6 +14,9 @@ import (
 // waits for something that the clock does not know, and would wait for ever.
 const stuckAfter = time.Minute
 
+// forever is longer than a scenario lasts.
+const forever = 100 * 365 * 24 * time.Hour
+
 var errStuck = errors.New("something waits for what the virtual clock does not know of")
 
 // world is a virtual clock and all that waits for it. One goroutine runs at a time, and time passes only when none can:
@@ -37,7 +40,7 @@ type world struct {
 // waiter is a goroutine that waits.
 type waiter struct {
 	ready, done <-chan struct{}
-	timer       *timer
+	timer       *timer // of the end of its patience
 	wake        chan enforcer.Woken
 }
 
@@ -153,7 +156,12 @@ func (w *world) after(d time.Duration, fire func()) *timer {
 
 // wait is called by the goroutine that runs, which lets others run meanwhile.
 func (w *world) wait(ready, done <-chan struct{}, d time.Duration) enforcer.Woken {
-	waiting := &waiter{ready: ready, done: done, wake: make(chan enforcer.Woken)}
+	waiting := &waiter{ready: ready, done: done, wake: make(chan enforcer.Woken), timer: &timer{index: -1}}
+	w.waiters = append(w.waiters, waiting)
+	if d >= forever {
+		w.yield <- struct{}{}
+		return <-waiting.wake
+	}
 	waiting.timer = w.after(d, func() {
 		for i := range w.waiters {
 			if w.waiters[i] == waiting {
@@ -162,7 +170,6 @@ func (w *world) wait(ready, done <-chan struct{}, d time.Duration) enforcer.Woke
 			}
 		}
 	})
-	w.waiters = append(w.waiters, waiting)
 	w.yield <- struct{}{}
 	return <-waiting.wake
 }

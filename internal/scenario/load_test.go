@@ -81,8 +81,8 @@ func TestFaultsOfScenariosNameFileLineAndPath(t *testing.T) {
 		want     string
 	}{
 		"a misspelled field": {
-			"expect: {admitted: 4}", "expect: {admited: 4}",
-			"test/s.yaml:23: steps[0].expect.admited: unknown field: did you mean admitted?",
+			"expect: {admitted: 4}", "expect: {admittd: 4}",
+			"test/s.yaml:23: steps[0].expect.admittd: unknown field: did you mean admitted?",
 		},
 		"a broken policy": {
 			"window: 1m,", "window: 1d,",

@@ -111,7 +111,7 @@ func TestSchemaAcceptsScenarios(t *testing.T) {
 func TestSchemaRefusesWhatLoadRefuses(t *testing.T) {
 	schema := compileSchema(t)
 	for name, change := range map[string][2]string{
-		"a misspelled field":            {"expect: {admitted: 4}", "expect: {admited: 4}"},
+		"a misspelled field":            {"expect: {admitted: 4}", "expect: {admittd: 4}"},
 		"a broken policy":               {"requests: 6", "requests: -6"},
 		"a duration with a fraction":    {"at: 6s", "at: 6.5s"},
 		"a number for a duration":       {"at: 6s", "at: 6"},

@@ -170,7 +170,10 @@ type faultyStore struct {
 	state   func() *condition
 }
 
-var _ enforcer.Store = (*faultyStore)(nil)
+var _ enforcer.Prompt = (*faultyStore)(nil)
+
+// Prompt says that callers may ask on their own, as they ask a Redis: Take ends with its context.
+func (s *faultyStore) Prompt() bool { return true }
 
 // Take charges when the request arrives; a slow store answers later.
 func (s *faultyStore) Take(ctx context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {

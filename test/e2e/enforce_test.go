@@ -125,8 +125,12 @@ func (w *world) counted(addresses []string, n int) {
 	w.t.Helper()
 	w.eventually(func(ctx context.Context) error {
 		for _, address := range addresses {
-			if got, err := gauge(ctx, address, "weir_replicas"); err != nil || int(got) != n {
-				return fmt.Errorf("%s counts %v replicas, want %d (%v)", address, got, n, err)
+			got, err := gauge(ctx, address, "weir_replicas")
+			if err != nil {
+				return err
+			}
+			if int(got) != n {
+				return fmt.Errorf("%s counts %v replicas, want %d", address, got, n)
 			}
 		}
 		return nil

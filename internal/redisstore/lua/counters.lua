@@ -126,8 +126,7 @@ local function write()
     if gone == 0 then
       redis.call('DEL', KEYS[k])
     elseif algorithm[k] == SLIDING_LOG then
-      write_log(k)
-      redis.call('PEXPIRE', KEYS[k], text(live_for(gone)))
+      write_log(k, gone)
     else
       write_state(k, gone)
     end

@@ -60,6 +60,7 @@ local function age_log(k, w)
   local dated = at[k]
   local t = judged_at(dated, w)
   expiry[k] = floor((dated + w) / 1000)
+  log.window = w
   if not log.aged and values[k] then
     local edge = (dated > t and dated or t) - w -- entries of this time and older ones no longer count
     log.live = dated > edge
@@ -94,25 +95,31 @@ local function wait_log(k, t, over, w)
   return later(time - t + w, t)
 end
 
--- write_log drops what no longer counts of key k, and adds what was charged.
-local function write_log(k)
+-- write_log drops what no longer counts of key k, adds what was charged, and sees to the time to live. That one is set
+-- with the first charge of each eighth of a window, and lasts for all of them.
+local function write_log(k, gone)
   local log, key = logs[k], KEYS[k]
+  local eighth = floor(log.window / 8)
   if log.rebased or not log.live then
     redis.call('DEL', key)
     redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], used[k], 0))
-    return
-  end
-  if log.first > 0 then
-    redis.call('LPOP', key, text(log.first))
-  end
-  local charged = used[k] - (log.total - log.before)
-  if charged == 0 then
-    return
-  elseif at[k] == log.newest then
-    redis.call('LSET', key, '-1', pack(ENTRY, LOG, at[k], log.cost + charged, log.total - log.cost))
   else
-    redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], charged, log.total))
+    if log.first > 0 then
+      redis.call('LPOP', key, text(log.first))
+    end
+    local charged = used[k] - (log.total - log.before)
+    if charged == 0 then
+      -- only aged
+    elseif at[k] == log.newest then
+      redis.call('LSET', key, '-1', pack(ENTRY, LOG, at[k], log.cost + charged, log.total - log.cost))
+    else
+      redis.call('RPUSH', key, pack(ENTRY, LOG, at[k], charged, log.total))
+    end
+    if not log.rewritten and floor(at[k] / eighth) == floor(log.newest / eighth) then
+      return
+    end
   end
+  redis.call('PEXPIRE', key, text(live_for(gone + eighth) + 1000))
 end
 
 -- refund_log gives back to the entry of the time taken, if there is one. The sums of all newer entries change with it,
@@ -145,5 +152,7 @@ local function refund_log(k, amount, taken)
     redis.call('RPUSH', key, pack(ENTRY, LOG, t, c, b - amount))
   end
   algorithm[k] = nil
-  parse_log(k)
+  if parse_log(k) then
+    logs[k].rewritten = true
+  end
 end

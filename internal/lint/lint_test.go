@@ -1,0 +1,151 @@
+package lint
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-dev/weir/internal/manifest"
+)
+
+// policyOf is a policy file with this spec, whose first line is line 5.
+func policyOf(name, spec string) string {
+	return "apiVersion: ratelimit.weir.dev/v1alpha1\nkind: RateLimitPolicy\nmetadata: {name: " + name +
+		"}\nspec:\n" + "  targetRef: {group: apps, kind: Deployment, name: web}\n" + spec
+}
+
+func read(t *testing.T, texts ...string) []manifest.Policy {
+	t.Helper()
+	f := manifest.Parse("p.yaml", []byte(strings.Join(texts, "---\n")))
+	policies := f.Policies(manifest.DefaultNamespace)
+	if err := f.Faults().Err(); err != nil {
+		t.Fatal(err)
+	}
+	return policies
+}
+
+func TestWarnings(t *testing.T) {
+	tests := map[string]struct {
+		spec string
+		want []string
+	}{
+		"nothing to say": {
+			`  rules:
+    - {name: all, key: [{header: X-Api-Key}], limits: [{requests: 5, window: 1m}, {requests: 50, window: 24h}]}
+`, nil,
+		},
+		"a rule for all callers together among others": {
+			`  rules:
+    - {name: each, key: [{header: X-Api-Key}], limits: [{requests: 5, window: 1m}]}
+    - {name: all, limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[1]: has no key, so all callers together have its limits, while other rules of this policy count by a key"},
+		},
+		"a key that every client writes": {
+			`  rules:
+    - {name: each, key: [{firstOf: [{header: X-Api-Key}, {header: x-forwarded-for}]}], limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:7: spec.rules[0].key[0]: counts by X-Forwarded-For, which every client can write: clientIP reads it behind trusted proxies only"},
+		},
+		"a limit that another one makes idle": {
+			`  rules:
+    - {name: all, limits: [{requests: 100, window: 1m}, {requests: 6200, window: 1h}]}
+`, []string{"p.yaml:7: spec.rules[0].limits[1]: never denies: limits[0], 100 per 1m, admits at most 6200 in 1h"},
+		},
+		"a limit that is hit now and then": {
+			`  rules:
+    - {name: all, limits: [{requests: 100, window: 1m}, {requests: 6199, window: 1h}]}
+`, nil,
+		},
+		"a cost that no limit holds": {
+			`  rules:
+    - {name: all, cost: {attribute: rows, max: 100}, limits: [{requests: 1000, window: 1m, burst: 50}]}
+`, []string{"p.yaml:7: spec.rules[0].cost.max: requests that cost more than 50, all that limits[0] ever holds, are never admitted"},
+		},
+		"a share that the policy switches off": {
+			`  onStoreFailure: FailOpen
+  rules:
+    - {name: all, localShare: {rounding: NeverExceed}, limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[0].localShare: has no effect: the policy's onStoreFailure is FailOpen"},
+		},
+		"a rule behind its own exemption": {
+			`  exempt: [{pathPrefix: /healthz}]
+  rules:
+    - {name: probes, match: [{methods: [GET], route: /healthz/live}], limits: [{requests: 5, window: 1m}]}
+    - {name: all, limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[0]: is never reached: every request that it matches is exempt"},
+		},
+		"a rule behind a wider one": {
+			`  evaluation: FirstMatch
+  rules:
+    - {name: reads, match: [{methods: [GET], pathPrefix: /api}], limits: [{requests: 5, window: 1m}]}
+    - {name: items, match: [{methods: [GET, HEAD], route: "/api/items/{id}"}], limits: [{requests: 5, window: 1m}]}
+    - {name: writes, match: [{methods: [POST], route: "/api/items/{id}"}], limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:9: spec.rules[1]: is never reached: rule reads before it matches all that it matches"},
+		},
+		"an alternative behind a wider one": {
+			`  evaluation: FirstMatch
+  rules:
+    - {name: user, match: [{route: "/users/{id}"}], limits: [{requests: 5, window: 1m}]}
+    - name: rest
+      match:
+        - {route: "/users/{name}", headers: [{name: X-Beta, value: "1"}]}
+        - {route: /users}
+      limits: [{requests: 5, window: 1m}]
+`, []string{"p.yaml:11: spec.rules[1].match[0]: is never reached: rule user before it matches all that it matches"},
+		},
+		"a rule behind one that does not end the search": {
+			`  evaluation: FirstMatch
+  rules:
+    - {name: trial, mode: Shadow, match: [{pathPrefix: /api}], limits: [{requests: 5, window: 1m}]}
+    - {name: keyed, key: [{header: X}], whenKeyMissing: Skip, match: [{pathPrefix: /api}], limits: [{requests: 5, window: 1m}]}
+    - {name: api, key: [{clientIP: {}}], match: [{pathPrefix: /api/items}], limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[0]: has no key, so all callers together have its limits, while other rules of this policy count by a key"},
+		},
+		"a rule beside a wider one, of which both apply": {
+			`  rules:
+    - {name: api, match: [{pathPrefix: /api}], limits: [{requests: 5, window: 1m}]}
+    - {name: items, match: [{pathPrefix: /api/items}], limits: [{requests: 1, window: 1m}]}
+`, nil,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			errors, warnings := Policies(read(t, policyOf("p", tc.spec)))
+			if errors != nil {
+				t.Errorf("errors: %v", errors)
+			}
+			var got []string
+			for _, w := range warnings {
+				got = append(got, w.Error())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPoliciesThatDoNotFitTogetherAreErrors(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("  rules:\n")
+	for i := range 40 {
+		rules.WriteString("    - {name: r" + strings.Repeat("x", i) + ", limits: [{requests: 5, window: 1m}]}\n")
+	}
+	errors, _ := Policies(read(t, policyOf("a", rules.String()), policyOf("b", rules.String())))
+	want := "p.yaml:54: spec.rules: TooManyRules: 40 rules do not fit beside the 40 rules of older policies: a workload has at most 64"
+	if diff := cmp.Diff(want, errors.Error()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestVariantsOfOnePolicyAreAWarning(t *testing.T) {
+	const rules = "  rules: [{name: all, limits: [{requests: 5, window: 1m}]}]\n"
+	errors, warnings := Policies(read(t, policyOf("a", rules), policyOf("a", rules)))
+	if errors != nil {
+		t.Errorf("errors: %v", errors)
+	}
+	want := "p.yaml:10: metadata.name: default/a is in p.yaml:1 too: applied together, the last one wins"
+	if diff := cmp.Diff(want, warnings.Error()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
