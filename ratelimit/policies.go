@@ -29,8 +29,11 @@ var _ enforcer.Table = sourceTable{}
 
 func (t sourceTable) Read(ctx context.Context) (enforcer.TableState, error) {
 	row, err := t.source.ReadRow(ctx, t.workload.String())
-	return enforcer.TableState{Row: row, Owner: "policy source"}, err
+	return enforcer.TableState{Row: row, Replicas: aloneFromTheStart, Owner: "policy source"}, err
 }
+
+// aloneFromTheStart is a count of one replica before which none ran: nobody tells of others.
+var aloneFromTheStart = []byte(`{"v":1,"n":1,"ready":0,"desired":1,"terminating":0,"at":0,"membersVersion":0,"idleSince":1}`)
 
 func (sourceTable) Heartbeat(context.Context, policy.Report, time.Duration) (enforcer.Standing, error) {
 	return enforcer.Standing{Count: 1}, nil

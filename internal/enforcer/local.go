@@ -8,6 +8,9 @@ type Share struct {
 	Limit algorithm.Limit
 	// Requests is how many of the Limit's requests count now: fewer while the replica is new.
 	Requests int64
+	// Informed says that all of them count, and a bucket need not begin empty, once the store has told this replica what
+	// remains: then its part of that is known to be unspent.
+	Informed bool
 	// Version grows whenever the replica's place changes.
 	Version int64
 	// Steps is what a bucket went through, oldest first, Limit last; nil when nothing of it matters any more.

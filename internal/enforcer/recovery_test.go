@@ -291,3 +291,25 @@ func TestNewProcessInAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// Of a key that the store has told a new process about, that process has its part of what remained.
+func TestNewProcessThatTheStoreInformed(t *testing.T) {
+	for name, limit := range everyAlgorithm {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t, func(o *enforcer.Options) { o.Local = memstore.New(memstore.Options{}) })
+				h.table.set(func(tb *table) { tb.state.Replicas = countOf(t, policy.Replicas{N: 3, Ready: 3, Desired: 3}) })
+				h.apply(policyOf("p", byKey("r", limit)))
+				h.send(1, as("alice"))
+				time.Sleep(time.Second)
+				h.store.set(func(s *store) { s.err = errRefused })
+				if got, _ := h.send(200, as("alice")); got != 99 {
+					t.Errorf("admitted %d of a key that was told of, want 299/3", got)
+				}
+				if got, _ := h.send(200, as("bob")); got > 1 {
+					t.Errorf("admitted %d of a key that was never heard of", got)
+				}
+			})
+		})
+	}
+}

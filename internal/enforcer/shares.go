@@ -45,6 +45,7 @@ func (e *Enforcer) shareOf(o origin, id Identity) Share {
 	share := Share{
 		Limit:    shareLimit(in.Limit),
 		Requests: in.Requests,
+		Informed: o.rule.rounding != policy.RoundingNeverExceed,
 		Version:  in.Version,
 		EmptyAt:  in.EmptyAt,
 		N:        int64(places.Current().N),

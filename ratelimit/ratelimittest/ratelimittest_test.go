@@ -58,6 +58,7 @@ func TestTheStoreGoesAndComesBack(t *testing.T) {
 	l.Advance(time.Minute)
 	got = append(got, decide(l, 9))
 	l.StoreUp()
+	l.Advance(11 * time.Second) // for 10 s the local share counts too, and that is spent
 	d := l.Decide(context.Background(), ratelimit.Request{Method: "POST", Route: "/exports"})
 	if d.Source != ratelimit.SourceStore {
 		t.Errorf("%+v, want a decision of the store", d)

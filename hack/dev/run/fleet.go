@@ -66,6 +66,7 @@ type replica struct {
 	pod     string
 	address string
 	process *process.Process
+	started time.Time
 	serving bool
 }
 
@@ -149,8 +150,21 @@ func (f *Fleet) ensure(pod string) error {
 	if err != nil {
 		return err
 	}
-	f.replicas[pod] = &replica{pod: pod, address: address, process: started}
+	f.replicas[pod] = &replica{pod: pod, address: address, process: started, started: time.Now()}
 	return nil
+}
+
+// Youngest is when the youngest replica was started.
+func (f *Fleet) Youngest() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var youngest time.Time
+	for _, r := range f.replicas {
+		if r.started.After(youngest) {
+			youngest = r.started
+		}
+	}
+	return youngest
 }
 
 func (f *Fleet) stopAll() {

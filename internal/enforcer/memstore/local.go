@@ -105,7 +105,7 @@ func (s *Store) takeShare(now int64, e *enforcer.Entry, shares []enforcer.Share,
 	}
 	a.Results = a.Results[:0]
 	for i := range e.Counters {
-		limit := inForce(slots[i].limit, &shares[i])
+		limit := slots[i].inForce(&shares[i])
 		a.Results = append(a.Results, limit.Look(slots[i].state, now, e.Counters[i].Cost))
 		slots[i].pinned = false
 	}
@@ -118,7 +118,11 @@ func chargeShares(slots []*slot, counters []enforcer.Counter, now, callers int64
 }
 
 // inForce is a share's limit with what counts of it now.
-func inForce(limit algorithm.Limit, share *enforcer.Share) algorithm.Limit {
+func (s *slot) inForce(share *enforcer.Share) algorithm.Limit {
+	limit := s.limit
+	if share.Informed && s.informed {
+		return limit
+	}
 	if limit.Algorithm != algorithm.TokenBucket || share.Requests == 0 {
 		limit.Requests = share.Requests
 	}
@@ -126,7 +130,7 @@ func inForce(limit algorithm.Limit, share *enforcer.Share) algorithm.Limit {
 }
 
 func (s *slot) fitsShare(c *enforcer.Counter, share *enforcer.Share, now int64) int64 {
-	limit := inForce(s.limit, share)
+	limit := s.inForce(share)
 	return limit.Look(s.state, now, 0).Remaining / max(c.Cost, 1)
 }
 
@@ -187,6 +191,7 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 // long when the store goes.
 func (s *slot) note(n *enforcer.Note, newest bool, counted int64) {
 	now := n.Result.At
+	s.informed = true
 	s.settleShare(n.Share, now)
 	s.charge(now, n.Admitted)
 	if newest && s.limit.Algorithm == algorithm.TokenBucket {
@@ -332,7 +337,7 @@ func (s *slot) begin(share *enforcer.Share) {
 	if len(share.Steps) > 0 {
 		s.limit, s.settled = share.Steps[0].Limit, share.Steps[0].From
 	}
-	if share.EmptyAt == 0 || s.limit.Algorithm != algorithm.TokenBucket {
+	if share.EmptyAt == 0 || share.Informed && s.informed || s.limit.Algorithm != algorithm.TokenBucket {
 		return
 	}
 	for _, step := range share.Steps {

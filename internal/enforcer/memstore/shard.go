@@ -41,6 +41,7 @@ type slot struct {
 	// A share was brought up to date with a version of the replica's place at settled. use is what else a replica
 	// knows of a counter; nil in a store.
 	version, settled int64
+	informed         bool // the store has told what remains
 	use              *use
 }
 
