@@ -109,8 +109,7 @@ func TestEveryFailureReachesTheRulesChoice(t *testing.T) {
 	modes := map[string]struct{ status, second int }{
 		"FailOpen":   {http.StatusOK, http.StatusOK},
 		"FailClosed": {http.StatusServiceUnavailable, http.StatusServiceUnavailable},
-		// A replica that the store never heard of has earned nothing of its share yet.
-		"LocalShare": {http.StatusTooManyRequests, http.StatusTooManyRequests},
+		"LocalShare": {http.StatusOK, http.StatusTooManyRequests},
 	}
 	for failure, f := range failures {
 		for mode, want := range modes {
