@@ -120,23 +120,28 @@ func (s *denials) place(n *denial, now int64) *atomic.Pointer[denial] {
 	return &slots[first]
 }
 
-// owe forgets the denials of counters that are about to get something back.
-func (s *denials) owe(refunds []Refund) {
-	s.owing.Store(true)
+// forget drops the denials of counters.
+func (s *denials) forget(counters []Counter) {
 	slots := s.slots.Load()
 	if slots == nil {
 		return
 	}
-	for i := range refunds {
-		for j := range refunds[i].Counters {
-			c := &refunds[i].Counters[j]
-			first, second := c.places()
-			for _, k := range [...]int{first, second} {
-				if n := slots[k].Load(); n != nil && n.counter.Identity == c.Identity && n.counter.ID == c.ID {
-					slots[k].Store(nil)
-				}
+	for i := range counters {
+		c := &counters[i]
+		first, second := c.places()
+		for _, k := range [...]int{first, second} {
+			if n := slots[k].Load(); n != nil && n.counter.Identity == c.Identity && n.counter.ID == c.ID {
+				slots[k].Store(nil)
 			}
 		}
+	}
+}
+
+// owe forgets the denials of counters that are about to get something back.
+func (s *denials) owe(refunds []Refund) {
+	s.owing.Store(true)
+	for i := range refunds {
+		s.forget(refunds[i].Counters)
 	}
 }
 

@@ -113,6 +113,7 @@ func (r *run) reset(ctx context.Context, out *outcome, e *Reset) error {
 		if err := p.local.Reset(ctx, shares); err != nil {
 			return fmt.Errorf("resetting the share of replica %d: %w", i, err)
 		}
+		p.enforcer.Forget(counters)
 		if i == 0 {
 			if err := r.backend.store.Reset(ctx, counters); err != nil {
 				return fmt.Errorf("resetting the store: %w", err)
