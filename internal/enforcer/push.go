@@ -51,9 +51,10 @@ type Pushed struct {
 // one.
 const RoundLife = 60_000_000
 
-// AltID and ToldID name what a store keeps beside a counter while a round is young: the sum that the replicas have told,
-// as one more counter, and who told it.
-func AltID(id string) string  { return id + ".alt" }
+// AltID names the sum of what the replicas have told of a counter while a round is young: one more counter beside it.
+func AltID(id string) string { return id + ".alt" }
+
+// ToldID names what a store keeps beside a counter of who told it.
 func ToldID(id string) string { return id + ".told" }
 
 // Ledger is what a store keeps beside a counter: the open round, the last reset, and what was heard of each replica.

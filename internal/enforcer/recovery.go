@@ -137,8 +137,9 @@ func broken(r Reason) bool {
 	switch r {
 	case ReasonRefused, ReasonReset, ReasonDNS, ReasonReadOnly, ReasonLoading, ReasonMoved, ReasonNoScript:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // tell pushes now, behind the decisions.
@@ -172,7 +173,7 @@ func (e *Enforcer) tick() {
 		return // the next probe begins again
 	}
 	err := e.push()
-	if err != nil && err != error(errPushing) {
+	if err != nil && !errors.Is(err, errPushing) {
 		e.counts.fail(reasonOf(err))
 		e.doubted(err)
 	}

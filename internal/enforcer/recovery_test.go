@@ -104,7 +104,7 @@ func TestStoreLostAfterTheBudgetWasSpent(t *testing.T) {
 					if got := f.send(100, as("alice")); got != 0 {
 						t.Errorf("admitted %d more once the store was back", got)
 					}
-					time.Sleep(11 * time.Second) // the guard is over
+					advance(11 * time.Second) // the guard is over
 					// A bucket earns 300 in an hour, a request in 12 s.
 					if got := f.send(100, as("alice")); got > 1 || got > 0 && limit.Algorithm != policy.TokenBucket {
 						t.Errorf("admitted %d more when the store alone decides", got)
@@ -141,7 +141,7 @@ func TestStoreCountsWhatWasAdmittedWithoutIt(t *testing.T) {
 					f.back()
 					more, _ := f.replicas[2].send(7, as("alice"))
 					admitted += more
-					time.Sleep(3 * time.Second) // the rounds hear of the 7
+					advance(3 * time.Second) // the rounds hear of the 7
 					synctest.Wait()
 					drained := int64(0)
 					if limit.Algorithm == policy.TokenBucket {
@@ -164,9 +164,9 @@ func TestEvictedCounterIsFilledAgain(t *testing.T) {
 		f.settle()
 		f.replicas[0].send(80, as("alice"))
 		f.store.lose()
-		time.Sleep(time.Millisecond) // so that the answer is a newer one
+		advance(time.Millisecond) // so that the answer is a newer one
 		f.replicas[0].send(1, as("alice"))
-		time.Sleep(time.Second)
+		advance(time.Second)
 		synctest.Wait()
 		if got := f.used("alice", limit); got != 81 {
 			t.Errorf("the store counts %d, want 81", got)
@@ -183,7 +183,7 @@ func TestForgottenMemberTellsEverything(t *testing.T) {
 		for _, h := range f.replicas {
 			h.send(80, as("alice"))
 		}
-		time.Sleep(time.Minute)
+		advance(time.Minute)
 		f.store.lose()
 		for _, h := range f.replicas {
 			h.table.set(func(tb *table) { tb.standing.New = true })
@@ -205,14 +205,14 @@ func TestResetIsNotUndone(t *testing.T) {
 		f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
 		f.settle()
 		f.send(100, as("alice"))
-		time.Sleep(time.Second)
+		advance(time.Second)
 		c := f.replicas[0].counter("alice", 300)
 		if err := f.store.Reset(t.Context(), []enforcer.Counter{c}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		advance(time.Second)
 		first := f.send(1, as("alice"))
-		time.Sleep(2 * time.Second)
+		advance(2 * time.Second)
 		synctest.Wait()
 		if got := f.used("alice", limit); got != int64(first) {
 			t.Errorf("the store counts %d after the reset, want the %d since", got, first)
@@ -235,7 +235,7 @@ func TestStoreAndShareAfterRecovery(t *testing.T) {
 		if got, last := f.replicas[0].send(150, as("bob")); got != 100 || last.Source != enforcer.SourceLocalShare {
 			t.Errorf("admitted %d, the last by %s; want the share of 100", got, last.Source)
 		}
-		time.Sleep(11 * time.Second)
+		advance(11 * time.Second)
 		if got, last := f.replicas[0].send(250, as("bob")); got != 200 || last.Source != enforcer.SourceDenyCache {
 			t.Errorf("admitted %d, the last by %s; want the 200 that the store has left", got, last.Source)
 		}
@@ -282,7 +282,7 @@ func TestNewProcessInAnOutage(t *testing.T) {
 					h.apply(policyOf("p", rule))
 					h.store.set(func(s *store) { s.err = errRefused })
 					h.Decide(t.Context(), as("somebody"))
-					time.Sleep(after)
+					advance(after)
 					if got, _ := h.send(100, as("alice")); got != want {
 						t.Errorf("admitted %d, want %d", got, want)
 					}
@@ -301,7 +301,7 @@ func TestNewProcessThatTheStoreInformed(t *testing.T) {
 				h.table.set(func(tb *table) { tb.state.Replicas = countOf(t, policy.Replicas{N: 3, Ready: 3, Desired: 3}) })
 				h.apply(policyOf("p", byKey("r", limit)))
 				h.send(1, as("alice"))
-				time.Sleep(time.Second)
+				advance(time.Second)
 				h.store.set(func(s *store) { s.err = errRefused })
 				if got, _ := h.send(200, as("alice")); got != 99 {
 					t.Errorf("admitted %d of a key that was told of, want 299/3", got)

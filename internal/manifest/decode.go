@@ -282,7 +282,7 @@ func (n Node) decodeTime(t *time.Time) {
 }
 
 func describe(y *yaml.Node) string {
-	switch y.Kind { //nolint:exhaustive // aliases are refused before, and documents are read one by one
+	switch y.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
 	case yaml.SequenceNode:

@@ -225,6 +225,7 @@ func (b *book) counted(p *pod, key, lost int) error {
 	switch s.algorithm {
 	case policy.SlidingWindowLog:
 		since = w.clock.now - s.window
+	case policy.FixedWindow:
 	case policy.SlidingWindowCounter, policy.TokenBucket: // weights, not counts
 		return nil
 	}

@@ -95,7 +95,7 @@ func (c *clock) wake(i int, why enforcer.Woken) {
 func (c *clock) pass(until int64) {
 	c.settle()
 	for len(c.events) > 0 && c.events[0].at <= until {
-		next := heap.Pop(&c.events).(*event) //nolint:forcetypeassert // the heap holds nothing else
+		next := heap.Pop(&c.events).(*event) //nolint:errcheck // the heap holds nothing else
 		c.now = max(c.now, next.at)
 		next.do()
 		c.settle()
@@ -182,7 +182,7 @@ func (h events) Swap(i, j int) {
 }
 
 func (h *events) Push(x any) {
-	e := x.(*event) //nolint:forcetypeassert // only after pushes
+	e := x.(*event) //nolint:errcheck // the heap holds nothing else
 	e.place = len(*h)
 	*h = append(*h, e)
 }

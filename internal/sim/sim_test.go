@@ -47,7 +47,7 @@ func runMany(first uint64, n int, options Options) (total Report, failed uint64,
 
 // WEIR_SEED=n replays one schedule and prints what happens in it.
 func TestSchedules(t *testing.T) {
-	if text := os.Getenv("WEIR_SEED"); text != "" { //nolint:forbidigo // a test is replayed
+	if text := os.Getenv("WEIR_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("reading WEIR_SEED: %v", err)
