@@ -66,7 +66,8 @@ func (r *tables) open(ctx context.Context, namespace string, clock func() int64)
 	}
 	r.opened++
 	table := r.name + "." + strconv.Itoa(r.opened)
-	return redisstore.NewStore(redisstore.StoreOptions{Client: r.client, Table: table, Namespace: namespace, Time: clock}), nil
+	store := redisstore.NewStore(redisstore.StoreOptions{Client: r.client, Table: table, Namespace: namespace, Time: clock})
+	return newExpiring(store, clock), nil
 }
 
 // cleanUp deletes the keys of the tables. What it does not get to expires by itself.

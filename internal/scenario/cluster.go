@@ -55,9 +55,10 @@ type cluster struct {
 	statuses   map[string][]byte
 
 	// live says that things take their time from now on: the scenario has begun, and its propagation is Real.
-	live   bool
-	closed bool
-	failed error // of a pass that nobody waited for
+	live    bool
+	settled int64 // when settle was last called
+	closed  bool
+	failed  error // of a pass that nobody waited for
 }
 
 // mountedState is what the ConfigMap held from a time on.
@@ -306,6 +307,7 @@ func (c *cluster) settle() error {
 	if c.live {
 		return c.failed
 	}
+	c.settled = c.world.now
 	c.hear()
 	for range settlePasses {
 		version, revision := c.table.version, c.revision

@@ -28,6 +28,13 @@ type Runner struct {
 // whenever it loses what is in it.
 type OpenStore func(ctx context.Context, namespace string, clock func() int64) (enforcer.Store, error)
 
+// Doubtful is a store whose answers may be wrong for a reason of its own, such as a server whose clock is not the
+// scenario's. A run on it ends with the error that it tells.
+type Doubtful interface {
+	enforcer.Store
+	Doubt() error
+}
+
 // Run runs a scenario on one store. An error says that it could not be run; expectations that are not met are no error.
 func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, error) {
 	result := Result{Scenario: s, Store: name}
@@ -136,6 +143,9 @@ func (r *run) run(ctx context.Context) error {
 		if err := r.step(ctx, out, step); err != nil {
 			return fmt.Errorf("steps[%d]: %w", i, err)
 		}
+		if store, ok := r.backend.store.(Doubtful); ok && store.Doubt() != nil {
+			return fmt.Errorf("steps[%d]: %w", i, store.Doubt())
+		}
 	}
 	r.cluster.closed = true
 	r.world.drain()
@@ -150,6 +160,22 @@ func (r *run) until(at Duration) error {
 	}
 	return r.cluster.settle()
 }
+
+// between is until for the requests of one step: where nothing happens, what replicas and controller have to tell each
+// other is looked at once a second.
+func (r *run) between(at Duration) error {
+	r.world.advance(r.scenario.Start.UnixMicro() + time.Duration(at).Microseconds())
+	if r.world.stuck != nil {
+		return r.world.stuck
+	}
+	if r.world.now-r.cluster.settled < settleEvery.Microseconds() {
+		return nil
+	}
+	return r.cluster.settle()
+}
+
+// settleEvery is well below the interval of polls.
+const settleEvery = time.Second
 
 func (r *run) step(ctx context.Context, out *outcome, step *Step) error {
 	switch {
@@ -180,7 +206,7 @@ func (r *run) send(ctx context.Context, out *outcome, step *Step) error {
 	who := fmt.Sprint(request)
 	for i := range *send.Count {
 		if i > 0 && send.Every > 0 {
-			if err := r.until(step.At + Duration(i)*send.Every); err != nil {
+			if err := r.between(step.At + Duration(i)*send.Every); err != nil {
 				return err
 			}
 		}

@@ -1,5 +1,5 @@
-// Package docs holds the pages to what they show: programs build, policies compile, and each command is one that a test
-// or continuous integration runs.
+// Package docs holds the pages to what they show: programs build, policies compile, scenarios pass, and each command is
+// one that a test or continuous integration runs.
 package docs
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
+	"github.com/weir-dev/weir/internal/scenario"
 )
 
 const root = "../.."
@@ -40,6 +41,8 @@ func TestBlocksOfThePages(t *testing.T) {
 					checkCommands(t, b)
 				case b.language == "go" && strings.HasPrefix(b.text, "package main"):
 					checkProgram(t, b)
+				case b.language == "yaml" && strings.HasPrefix(b.text, "scenario:"):
+					checkScenario(t, b)
 				case b.language == "yaml" && strings.Contains(b.text, "kind: RateLimitPolicy"):
 					checkPolicies(t, b)
 				}
@@ -134,6 +137,25 @@ func checkPolicies(t *testing.T, b block) {
 		}
 		if err := errors.Join(problems...); err != nil {
 			t.Errorf("the policy at line %d: %v", b.line, err)
+		}
+	}
+}
+
+func checkScenario(t *testing.T, b block) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "scenario.yaml")
+	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	scenarios, faults, err := scenario.Load(file)
+	if err = errors.Join(err, faults.Err()); err != nil {
+		t.Errorf("the scenario at line %d: %v", b.line, err)
+		return
+	}
+	for _, s := range scenarios {
+		result, err := scenario.Runner{}.Run(t.Context(), s, scenario.Memory)
+		if err != nil || !result.Passed() {
+			t.Errorf("the scenario at line %d: %v %v", b.line, err, result.Failures)
 		}
 	}
 }

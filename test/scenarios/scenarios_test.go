@@ -37,12 +37,19 @@ var notOnPostgres = map[string]string{
 	"a store that is flushed without a word gives no second budget": "it takes no pushes, so a loss is not made good",
 }
 
-func TestScenariosHoldOnEveryStore(t *testing.T) {
+// build returns the tool.
+func build(t *testing.T) string {
+	t.Helper()
 	tool := filepath.Join(t.TempDir(), "kubectl-weir")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", tool, "../../cmd/kubectl-weir")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building kubectl-weir: %v\n%s", err, output)
 	}
+	return tool
+}
+
+func TestScenariosHoldOnEveryStore(t *testing.T) {
+	tool := build(t)
 	redis, postgres := env.Redis(t, env.RedisOptions{}), env.Postgres(t)
 	run := exec.CommandContext(t.Context(), tool, "test", ".", "-o", "json", "--redis", redis.Addr, "--postgres", postgres.DSN)
 	var stderr bytes.Buffer
