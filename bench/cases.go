@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-dev/weir/ratelimit/postgres"
 )
 
 // plan is one case: the same load for all of its subjects, which take turns.
@@ -56,7 +58,7 @@ func (b *bench) do(ctx context.Context, p plan) ([]result, error) {
 	for _, goroutines := range p.goroutines {
 		results, err := b.compare(ctx, p, wanted, goroutines)
 		if err != nil {
-			return nil, fmt.Errorf("case %s, %s, %d goroutines: %w", p.name, p.keys.name, goroutines, err)
+			return all, fmt.Errorf("case %s, %s, %d goroutines: %w", p.name, p.keys.name, goroutines, err)
 		}
 		printTable(b.log, results)
 		all = append(all, results...)
@@ -213,6 +215,9 @@ func (b *bench) rules(k keys) plan {
 
 func (b *bench) onPostgres(k keys, goroutines ...int) plan {
 	return plan{name: "postgres", keys: k, goroutines: goroutines, open: func(ctx context.Context) ([]*subject, error) {
+		if err := postgres.New(b.postgres.pool, postgres.Options{}).Prepare(ctx); err != nil {
+			return nil, fmt.Errorf("creating the tables: %w", err)
+		}
 		first, err := weir(ctx, "weir", policies(1, outOfReach), k, false, []string{"Store"}, onPostgres(b.postgres.pool))
 		if err != nil {
 			return nil, err

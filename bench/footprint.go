@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"text/tabwriter"
+	"time"
 )
 
 // footprints prints what a key costs: in Redis and in this process, and what is left of very many keys.
@@ -108,12 +109,13 @@ func memoryFootprint(ctx context.Context, table *tabwriter.Writer, n int, open f
 
 func heap() uint64 {
 	runtime.GC()
+	runtime.GC() // what a pool held is free after the second
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	return memory.HeapAlloc
 }
 
-// visit asks once for each key.
+// visit asks for each key until it is decided.
 func visit(ctx context.Context, s *subject, n int) error {
 	const workers = 256
 	var group sync.WaitGroup
@@ -121,11 +123,8 @@ func visit(ctx context.Context, s *subject, n int) error {
 	for w := range workers {
 		group.Go(func() {
 			key := make([]int, 1)
-			for key[0] = w; key[0] < n; key[0] += workers {
-				if _, err := s.take(ctx, key); err != nil {
-					failures[w] = err
-					return
-				}
+			for key[0] = w; key[0] < n && failures[w] == nil; key[0] += workers {
+				failures[w] = persist(ctx, s, key)
 			}
 		})
 	}
@@ -136,4 +135,21 @@ func visit(ctx context.Context, s *subject, n int) error {
 		}
 	}
 	return nil
+}
+
+// persist asks again, every few milliseconds and for some seconds, while a busy machine keeps a subject from deciding.
+func persist(ctx context.Context, s *subject, key []int) error {
+	const attempts, pause = 1000, 10 * time.Millisecond
+	var err error
+	for range attempts {
+		if _, err = s.take(ctx, key); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	return err
 }

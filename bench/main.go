@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -78,32 +79,27 @@ func execute(ctx context.Context, o options, w io.Writer) error {
 	}
 
 	var all figures
+	var failures []error // a case that cannot be measured does not keep the others from being
 	for _, p := range b.plans() {
 		if !o.wants(p.name, p.keys.name) {
 			continue
 		}
 		results, err := b.do(ctx, p)
-		if err != nil {
-			return err
-		}
+		failures = append(failures, err)
 		all = append(all, results...)
 	}
 	if !o.quick && o.wants("footprint", "") {
-		if err := b.footprints(ctx); err != nil {
-			return err
-		}
+		failures = append(failures, b.footprints(ctx))
 	}
 	fmt.Fprintln(w)
 	printTable(w, all)
 	fmt.Fprintln(w)
 	printTargets(w, all)
-	if err := writeResults(o.out, all); err != nil {
-		return err
+	failures = append(failures, writeResults(o.out, all))
+	if !o.quick && o.plot != "" {
+		failures = append(failures, writePlot(o.plot, all))
 	}
-	if o.quick || o.plot == "" {
-		return nil
-	}
-	return writePlot(o.plot, all)
+	return errors.Join(failures...)
 }
 
 // wants says whether a case was asked for, by "name" or "name/keys".

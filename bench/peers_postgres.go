@@ -24,7 +24,7 @@ func postgresPeers(ctx context.Context, pool *pgxpool.Pool, k keys) ([]*subject,
 		statement := fmt.Sprintf(upsert, table)
 		name := "upsert"
 		if kind != "" {
-			name += "-" + kind
+			name = kind + "-" + name
 		}
 		all = append(all, &subject{name: name, role: peer, take: one(func(ctx context.Context, key int) error {
 			var used int64

@@ -120,6 +120,6 @@ func inMemory(maxKeys int) func(*ratelimit.Options) {
 
 func onPostgres(pool *pgxpool.Pool) func(*ratelimit.Options) {
 	return func(o *ratelimit.Options) {
-		o.Counters = postgres.New(pool, postgres.Options{StatementTimeout: deadline})
+		o.Counters = postgres.New(pool, postgres.Options{})
 	}
 }

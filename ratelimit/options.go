@@ -68,7 +68,7 @@ type Options struct {
 	// its upper half.
 	PollInterval time.Duration
 
-	// MaxKeys bounds the counters kept in this process, for local shares and for Memory each: about 200 bytes a
+	// MaxKeys bounds the counters kept in this process, for local shares and for Memory each: about 250 bytes a
 	// counter, for local shares 600. Default 100,000.
 	MaxKeys int
 

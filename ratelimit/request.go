@@ -74,7 +74,7 @@ type Decision struct {
 // Sources of decisions.
 const (
 	SourceStore      = "Store"      // the counters
-	SourceDenyCache  = "DenyCache"  // known without asking: a limit of 0, or a cost above all that a limit ever holds
+	SourceDenyCache  = "DenyCache"  // known without asking: denied a moment ago, a limit of 0, or a cost above any limit
 	SourceLocalShare = "LocalShare" // the store is away: this replica's share of the limit
 	SourceFailOpen   = "FailOpen"   // the store is away, or no policies were ever read: admitted
 	SourceFailClosed = "FailClosed" // the store is away, or no policies were ever read: denied

@@ -16,7 +16,6 @@ type decision struct {
 	request Request
 	peek    bool
 
-	match   policy.Request
 	walk    policy.Walk
 	subject subject
 	memo    memo // of this and former decisions
@@ -37,12 +36,11 @@ type decision struct {
 	entries [1]Entry
 	answers [1]Answer
 	group   group    // of that one entry, if the caller asked alone
-	verdict Decision // fallBack's
+	verdict Decision // of what fell back, or was denied without asking
 }
 
 func (d *decision) release() {
 	d.s, d.request, d.unlimited = nil, Request{}, nil
-	d.match, d.walk, d.subject = policy.Request{}, policy.Walk{}, subject{}
 	d.known = 0
 	d.want.reset()
 	d.shadow.reset()
@@ -50,7 +48,13 @@ func (d *decision) release() {
 	d.hold.reset()
 	clear(d.shadows)
 	d.shadows = d.shadows[:0]
-	d.entries[0], d.group, d.verdict = Entry{}, group{}, Decision{}
+}
+
+// newDecision returns one that belongs to e, as its parts do to it.
+func newDecision(e *Enforcer) *decision {
+	d := &decision{e: e}
+	d.subject = subject{request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo}
+	return d
 }
 
 func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool) Decision {
@@ -64,10 +68,8 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 	if d.e.options.InProcess {
 		return d.takeHere(ctx)
 	}
-	if !peek {
-		if refused, ok := d.denied(); ok {
-			return refused
-		}
+	if !peek && d.denied() {
+		return d.verdict
 	}
 	if d.e.breaker.open.Load() {
 		d.e.probe()
@@ -94,9 +96,8 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 // collect fills want with the counters of all rules that apply. It returns a refusal when the policies alone decide.
 func (d *decision) collect() (Decision, bool) {
 	r := &d.request
-	d.match = policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
-	d.walk = d.s.matcher.Walk(&d.match)
-	d.subject = subject{request: r, walk: &d.walk, trusted: d.e.options.TrustedProxies, memo: &d.memo}
+	d.walk = d.s.matcher.Walk(r)
+	d.subject.addrKnown = false
 	for i, ok := d.walk.Next(); ok; i, ok = d.walk.Next() {
 		rule := &d.s.rules[i]
 		id, outcome := d.identify(rule)

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"net/http"
 	"sync/atomic"
-
-	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 const (
@@ -151,43 +149,37 @@ func (s *denials) paid(now int64) {
 	s.owing.Store(false)
 }
 
-// denied decides by what is remembered. Of several denials the longest one is told.
-func (d *decision) denied() (Decision, bool) {
+// denied decides by what is remembered, and leaves the verdict in d. Of several denials the longest one is told.
+func (d *decision) denied() bool {
 	var longest *denial
-	place := 0
+	place, now := 0, int64(-1)
 	for i := range d.want.counters[:d.want.enforced] {
 		n := d.e.denials.find(&d.want.counters[i], d.want.origins[i].rule.serial)
-		if n != nil && (longest == nil || n.retryAt > longest.retryAt) {
+		if n == nil {
+			continue
+		}
+		if now < 0 {
+			now = d.e.clock.monotonic()
+		}
+		if now < n.until && (longest == nil || n.retryAt > longest.retryAt) {
 			longest, place = n, i
 		}
 	}
 	if longest == nil {
-		return Decision{}, false
+		return false
 	}
-	now := d.e.clock.monotonic()
-	if now >= longest.until {
-		return d.deniedByAnother(now)
-	}
-	return d.denyBy(longest, place, now), true
-}
-
-// deniedByAnother looks for a denial that still stands when the longest does not.
-func (d *decision) deniedByAnother(now int64) (Decision, bool) {
-	for i := range d.want.counters[:d.want.enforced] {
-		n := d.e.denials.find(&d.want.counters[i], d.want.origins[i].rule.serial)
-		if n != nil && now < n.until {
-			return d.denyBy(n, i, now), true
-		}
-	}
-	return Decision{}, false
-}
-
-func (d *decision) denyBy(n *denial, place int, now int64) Decision {
 	o := d.want.origins[place]
-	out := d.describe(o, d.want.counters[place].Cost, algorithm.Result{
-		Satisfiable: true, Remaining: n.remaining, RetryAfter: n.retryAt - now, ResetAfter: max(0, n.resetAt-now),
-	}, 0)
-	out.Status, out.Source = http.StatusTooManyRequests, SourceDenyCache
+	d.verdict = Decision{
+		Status:     http.StatusTooManyRequests,
+		Policy:     o.rule.policy,
+		Rule:       o.rule.name,
+		Limit:      o.limit.row.Requests,
+		Window:     microseconds(o.limit.row.Window),
+		Remaining:  longest.remaining,
+		RetryAfter: microseconds(longest.retryAt - now),
+		ResetAfter: microseconds(max(0, longest.resetAt-now)),
+		Source:     SourceDenyCache,
+	}
 	d.count(o.rule, CacheDenied)
-	return out
+	return true
 }

@@ -154,7 +154,7 @@ func (e *Enforcer) decision() *decision {
 	if d, ok := e.decisions.Get().(*decision); ok {
 		return d
 	}
-	return &decision{e: e}
+	return newDecision(e)
 }
 
 func (e *Enforcer) done(d *decision) {

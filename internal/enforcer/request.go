@@ -1,20 +1,13 @@
 package enforcer
 
 import (
-	"net/http"
 	"time"
+
+	"github.com/weir-dev/weir/internal/policy"
 )
 
 // Request is what a decision reads of a request. ratelimit.Request has the same fields.
-type Request struct {
-	Method     string
-	Host       string
-	Route      string
-	Path       string
-	Header     http.Header
-	Remote     string
-	Attributes map[string]string
-}
+type Request = policy.Request
 
 // Decision is what was decided. ratelimit.Decision has the same fields.
 type Decision struct {

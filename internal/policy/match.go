@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Request is what matching reads of a request.
+// Request is what a decision reads of a request: matching reads all but Remote and Attributes, which keys read.
 type Request struct {
 	Method string
 	// Host is where a rule finds the header Host, which Go keeps out of Header.
@@ -20,6 +20,10 @@ type Request struct {
 	Path string
 	// Header is keyed by canonical names, as http.Header is.
 	Header http.Header
+	// Remote is the peer's address, with or without a port.
+	Remote string
+	// Attributes are what the application knows of the request.
+	Attributes map[string]string
 }
 
 // Matcher finds the rules of a row that apply to a request. It does not change, and any number of goroutines may use

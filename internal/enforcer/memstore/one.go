@@ -21,12 +21,19 @@ func (s *Store) takeOne(now int64, e *enforcer.Entry, a *enforcer.Answer) bool {
 		}
 	}
 	locked := s.lock(e.Counters)
+	var previous *slot
 	var slots [maxOne]*slot
 	var before [maxOne]algorithm.State
 	a.Granted, a.Err, a.Shadow, a.Results = 1, nil, a.Shadow[:0], a.Results[:0]
 	for i := range e.Counters {
 		c := &e.Counters[i]
-		slot := s.slot(c, now)
+		slot := follower(previous, c)
+		if slot != nil {
+			slot.settle(c, now)
+		} else {
+			slot = s.slot(c, now)
+		}
+		previous = slot
 		slot.pinned = true
 		slots[i], before[i] = slot, slot.state
 		if a.Granted == 0 {
@@ -57,4 +64,16 @@ func (s *Store) takeOne(now int64, e *enforcer.Entry, a *enforcer.Answer) bool {
 	}
 	s.unlock(locked)
 	return true
+}
+
+// follower is the slot behind another one, if that is the counter's. The limits of a request mostly follow one another.
+func follower(previous *slot, c *enforcer.Counter) *slot {
+	if previous == nil || previous.next == nil {
+		return nil
+	}
+	next := previous.next
+	if next.name.id != c.ID || next.name.identity != c.Identity {
+		return nil
+	}
+	return next
 }

@@ -35,6 +35,8 @@ type slot struct {
 	// weight is what it counts as against the bound.
 	weight int
 	shard  *shard // nil for one that is shared
+	place  int    // among the shard's slots
+	next   *slot  // of the same identity, in the order in which they were made
 	// pinned slots belong to the take that is going on, and are not forgotten.
 	pinned bool
 
@@ -48,7 +50,7 @@ type slot struct {
 // shard is the counters whose identities end alike. Everything in it is guarded by mu.
 type shard struct {
 	mu     sync.Mutex
-	index  map[name]int // place in slots
+	index  map[enforcer.Identity]*slot // the first of each identity
 	slots  []*slot
 	hand   int // where the sweep goes on
 	weight int
@@ -62,7 +64,7 @@ type shard struct {
 }
 
 func (s *shard) init(bound int) {
-	s.index = make(map[name]int)
+	s.index = make(map[enforcer.Identity]*slot)
 	s.bound = bound
 }
 
@@ -70,10 +72,11 @@ func (s *shard) init(bound int) {
 func shardOf(c *enforcer.Counter) uint8 { return c.Identity[len(c.Identity)-1] % shards }
 
 func (s *shard) find(c *enforcer.Counter) *slot {
-	if i, ok := s.index[nameOf(c)]; ok {
-		return s.slots[i]
+	slot := s.index[c.Identity]
+	for slot != nil && slot.name.id != c.ID {
+		slot = slot.next
 	}
-	return nil
+	return slot
 }
 
 // add makes room and returns a new slot, or the shared one where there is no room.
@@ -90,8 +93,9 @@ func (s *shard) add(c *enforcer.Counter, now int64) *slot {
 		added = new(slot)
 	}
 	*added = slot{name: nameOf(c), weight: 1, shard: s}
-	s.index[added.name] = len(s.slots)
+	added.place = len(s.slots)
 	s.slots = append(s.slots, added)
+	s.link(added)
 	s.weight++
 	return added
 }
@@ -109,8 +113,8 @@ func (s *shard) shared(c *enforcer.Counter) *slot {
 	return found
 }
 
-// makeRoom, once the shard is half full, forgets what is full again among the next few slots, and when the shard is full the one of them that is
-// soonest full again and does not deny.
+// makeRoom, once the shard is half full, forgets what is full again among the next few slots, and when the shard is full
+// the one of them that is soonest full again and does not deny.
 func (s *shard) makeRoom(now int64) {
 	if s.weight < s.bound/2 {
 		return // what comes back soon would have to be made anew
@@ -137,23 +141,51 @@ func (s *shard) makeRoom(now int64) {
 		s.hand++
 	}
 	if s.weight >= s.bound && soonest != nil {
-		s.drop(s.index[soonest.name])
+		s.drop(soonest.place)
 	}
 }
 
 func (s *shard) forget(c *enforcer.Counter) {
-	if i, ok := s.index[nameOf(c)]; ok {
-		s.drop(i)
+	if slot := s.find(c); slot != nil {
+		s.drop(slot.place)
+	}
+}
+
+// link puts a slot behind those of its identity, so that the limits of a request lie one behind the other.
+func (s *shard) link(added *slot) {
+	last := s.index[added.name.identity]
+	if last == nil {
+		s.index[added.name.identity] = added
+		return
+	}
+	for last.next != nil {
+		last = last.next
+	}
+	last.next = added
+}
+
+func (s *shard) unlink(dropped *slot) {
+	first := s.index[dropped.name.identity]
+	switch {
+	case first != dropped:
+		for first.next != dropped {
+			first = first.next
+		}
+		first.next = dropped.next
+	case dropped.next == nil:
+		delete(s.index, dropped.name.identity)
+	default:
+		s.index[dropped.name.identity] = dropped.next
 	}
 }
 
 func (s *shard) drop(i int) {
 	dropped, last := s.slots[i], len(s.slots)-1
 	s.slots[i] = s.slots[last]
-	s.index[s.slots[i].name] = i
+	s.slots[i].place = i
 	s.slots[last] = nil
 	s.slots = s.slots[:last]
-	delete(s.index, dropped.name)
+	s.unlink(dropped)
 	s.weight -= dropped.weight
 	if len(s.free) < maxFree {
 		*dropped = slot{} // a log is let go at once

@@ -16,7 +16,7 @@ const DefaultMaxKeys = 100_000
 
 // Options says how a Store counts. The zero value is usable.
 type Options struct {
-	// MaxKeys bounds the counters that are kept, DefaultMaxKeys if 0. A counter takes about 200 bytes. The entries of
+	// MaxKeys bounds the counters that are kept, DefaultMaxKeys if 0. A counter takes about 250 bytes. The entries of
 	// a SlidingWindowLog, 16 bytes each, count as a counter for every eight.
 	MaxKeys int
 	// Clock tells the time in µs and must not go back. Nil means the time since the process started, which no change
