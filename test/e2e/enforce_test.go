@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,38 +87,79 @@ func wait(t *testing.T, until time.Time) {
 	}
 }
 
-// TestScalingReachesThePods measures how long kubectl scale takes to change what pods admit locally, and then holds
-// Redis still to see that they do.
+// TestScalingReachesThePods measures how long kubectl scale takes to change what pods admit on their own: each time it
+// holds Redis still for one window and counts what every replica admits of a key that it has never seen.
 func TestScalingReachesThePods(t *testing.T) {
 	w := newWorld(t, "scaled", 10*time.Millisecond)
+	const limit, window = 30, 4 * time.Second
 	old := w.addresses(3)
-	w.policy("{requests: 15, window: 1h, algorithm: FixedWindow}", 3)
+	w.policy("{requests: 30, window: 4s, algorithm: FixedWindow}", 3)
 	w.counted(old, 3)
+	w.admitLocally("three", old, window, limit/3)
 
 	began := time.Now()
 	w.kubectl("scale", "deployment/"+deployment, "-n", w.namespace, "--replicas=5")
 	w.counted(old, 5)
 	up := time.Since(began)
-	five := w.addresses(5)
-	w.counted(five, 5)
-	t.Logf("3 to 5: old pods count 5 replicas %v after kubectl scale began, promised 2 s", up.Round(time.Millisecond))
+	w.admitLocally("five-old", old, window, limit/5)
+	t.Logf("3 to 5: old pods split by 5 replicas %v after kubectl scale began, promised 2 s", up.Round(time.Millisecond))
 	if up > 10*2*time.Second {
 		t.Errorf("3 to 5 took %v, more than ten times the promised 2 s", up)
 	}
+	five := w.addresses(5)
+	w.counted(five, 5)
+	w.admitLocally("five", five, window, limit/5)
 
 	two := w.scale(2)
 	began = time.Now()
 	w.counted(two, 2)
 	down := time.Since(began)
-	t.Logf("5 to 2: pods count 2 replicas %v after the last pod's end, promised 32 s", down.Round(time.Millisecond))
+	w.admitLocally("two", two, window, limit/2)
+	t.Logf("5 to 2: pods split by 2 replicas %v after the last pod's end, promised 32 s", down.Round(time.Millisecond))
+}
 
-	w.redis.Pause()
-	tally := run.Load(t.Context(), two, 100, exports("held-still"))
-	w.redis.Resume()
-	if tally.Admitted() > 15 {
-		t.Errorf("two replicas on their own admitted %d, want at most 15", tally.Admitted())
+// admitLocally waits until each of the replicas admits exactly its share of a window in which Redis stands still, and
+// fails at once when one admits more. It tries again as long as replicas have yet to earn their share.
+func (w *world) admitLocally(key string, addresses []string, window time.Duration, share int) {
+	w.t.Helper()
+	began := time.Now()
+	for try := range 6 {
+		admitted := w.windowWithoutRedis(fmt.Sprintf("%s-%d", key, try), addresses, window)
+		for _, n := range admitted {
+			if n > share {
+				w.t.Fatalf("%s: replicas admitted %v without Redis, want at most %d each", key, admitted, share)
+			}
+		}
+		if slices.Min(admitted) == share {
+			w.t.Logf("%s: replicas admitted %v without Redis, %v later", key, admitted, time.Since(began).Round(time.Millisecond))
+			return
+		}
+		w.t.Logf("%s: replicas admitted %v without Redis, not yet %d each", key, admitted, share)
 	}
-	t.Logf("two replicas on their own admitted %d of 15, by %v", tally.Admitted(), tally.Sources)
+	w.t.Fatalf("%s: replicas never admitted their share of %d", key, share)
+}
+
+// windowWithoutRedis returns what each replica admits of 40 requests in one window.
+func (w *world) windowWithoutRedis(key string, addresses []string, window time.Duration) []int {
+	w.t.Helper()
+	start := time.Now().Truncate(window).Add(window)
+	wait(w.t, start.Add(-200*time.Millisecond))
+	w.redis.Pause()
+	defer w.redis.Resume()
+	wait(w.t, start.Add(200*time.Millisecond))
+	admitted := make([]int, len(addresses))
+	var replicas sync.WaitGroup
+	for i, address := range addresses {
+		replicas.Go(func() {
+			tally := run.Load(w.t.Context(), []string{address}, 40, exports(key))
+			admitted[i] = tally.Admitted()
+		})
+	}
+	replicas.Wait()
+	if took := time.Since(start); took > window-200*time.Millisecond {
+		w.t.Fatalf("the requests took %v, too long to belong to one window", took)
+	}
+	return admitted
 }
 
 // counted waits until all the replicas split limits by n.

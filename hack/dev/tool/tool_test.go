@@ -24,7 +24,22 @@ func cacheApart(t *testing.T) string {
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", dir)
 	t.Setenv("HOME", dir)
+	quietTelemetry(t)
 	return dir
+}
+
+// quietTelemetry keeps the go command from writing telemetry into the new home from a process that outlives the command,
+// and so from making the folder impossible to remove.
+func quietTelemetry(t *testing.T) {
+	t.Helper()
+	config := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(config, "go", "telemetry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(config, "go", "telemetry", "mode"), []byte("off"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CONFIG_HOME", config)
 }
 
 // module writes a module with a program that prints the name it is called by.
