@@ -104,7 +104,7 @@ var faults = []fault{
 		heal:   func(w *world) { w.do("CONFIG", "SET", "maxmemory", "0") },
 	},
 	{
-		name: "failover with lost writes", modes: localShare, bound: switching, form: sentinel, window: 5 * time.Second, phase: 0.3, hold: 0.01,
+		name: "failover with lost writes", modes: localShare, bound: switching, form: bySentinels, window: 5 * time.Second, phase: 0.3, hold: 0.01,
 		prepare: cutReplication,
 		inject:  func(w *world) { w.server.Kill() },
 		heal:    awaitPrimary,
@@ -125,7 +125,7 @@ var faults = []fault{
 		heal:   func(w *world) { w.write("new") },
 	},
 	{
-		name: "Cluster slots moved", modes: localShare, bound: cutOff, form: cluster,
+		name: "Cluster slots moved", modes: localShare, bound: cutOff, form: inCluster,
 		inject: moveSlots,
 	},
 	{

@@ -52,9 +52,9 @@ type world struct {
 type form int
 
 const (
-	single form = iota
-	sentinel
-	cluster
+	oneServer form = iota
+	bySentinels
+	inCluster
 )
 
 func newWorld(t *testing.T, f *fault, mode policy.OnStoreFailure, seed uint64) *world {
@@ -66,17 +66,17 @@ func newWorld(t *testing.T, f *fault, mode policy.OnStoreFailure, seed uint64) *
 	}
 	var seen []string // the addresses as the replicas see them
 	switch f.form {
-	case single:
+	case oneServer:
 		w.server = env.Redis(t, env.RedisOptions{Config: f.config})
 		w.proxy = newProxy(t, w.server.Addr, seed)
 		w.address.Addrs, seen = []string{w.server.Addr}, []string{w.proxy.addr}
-	case sentinel:
+	case bySentinels:
 		w.sentinels = env.Sentinel(t)
 		w.server = w.sentinels.Primary
 		w.address.Addrs, seen = w.sentinels.Addrs, w.sentinels.Addrs
 		w.address.MasterName = w.sentinels.Master
 		environment = append(environment, "REDIS_MASTER="+w.sentinels.Master)
-	case cluster:
+	case inCluster:
 		w.cluster = env.RedisCluster(t)
 		w.address.Addrs, seen = w.cluster.Addrs, w.cluster.Addrs
 	}
