@@ -26,9 +26,6 @@ type run struct {
 // number of replicas.
 type bound func(r *run, key string, window int64) int64
 
-// exact: the store counts everything.
-func exact(*run, string, int64) int64 { return 0 }
-
 // switching is "The store does not answer": in the window of the switch Σ(C − Cᵢ)/N + N, with C spent in all and Cᵢ
 // spent when replica i last heard of the key, and 0 if all have seen it spent.
 func switching(r *run, key string, window int64) int64 {
@@ -53,7 +50,8 @@ func switching(r *run, key string, window int64) int64 {
 	return (unseen+n-1)/n + n
 }
 
-// cutOff is "Some replicas cannot reach the store": L·k/N with the k that went without it in this window.
+// cutOff is "Some replicas cannot reach the store": L·k/N with the k that went without it in this window, which are none
+// as long as the store answers in time.
 func cutOff(r *run, _ string, window int64) int64 {
 	var k int64
 	for _, records := range r.records {
@@ -66,11 +64,11 @@ func cutOff(r *run, _ string, window int64) int64 {
 
 // lost is "Counters are lost, and the store goes on": once more what was used by those who do not ask again before it is
 // used up, which is L at most.
-func lost(r *run, _ string, window int64) int64 {
+func lost(r *run, key string, window int64) int64 {
 	if window < r.at(r.injected) || window > r.at(r.healed) {
-		return 0
+		return cutOff(r, key, window)
 	}
-	return r.limit(window)
+	return r.limit(window) + cutOff(r, key, window)
 }
 
 // at is the window of a time.
@@ -219,8 +217,8 @@ func (r *run) judge() result {
 			row.Bound += want.most
 			row.Least += want.least
 			if n < want.least || n > want.most {
-				row.Broken = append(row.Broken, fmt.Sprintf("%s: %d admitted in window %+d, want %d to %d",
-					key, n, window-r.at(r.injected), want.least, want.most))
+				row.Broken = append(row.Broken, fmt.Sprintf("%s: %d admitted in window %+d, want %d to %d; by replica and source: %s",
+					key, n, window-r.at(r.injected), want.least, want.most, r.sources(key, window)))
 			}
 			if share := float64(n) / float64(max(1, want.most)); share > worst {
 				worst, row.WorstAdmitted, row.WorstBound = share, n, want.most
@@ -234,6 +232,27 @@ func (r *run) judge() result {
 	row.Recovered = float64(r.recovered()-r.healed) / 1e6
 	row.Disturbed = r.disturbed(r.began, r.ended)
 	return row
+}
+
+// sources says who admitted how many at each replica.
+func (r *run) sources(key string, window int64) string {
+	var out strings.Builder
+	for i, records := range r.records {
+		admitted, first, last := map[string]int{}, int64(0), int64(0)
+		for _, d := range records {
+			if d.Key == key && d.Allowed && r.windowOf(&d) == window {
+				admitted[d.Source]++
+				if first == 0 {
+					first = d.Began
+				}
+				last = d.Ended()
+			}
+		}
+		if len(admitted) > 0 {
+			fmt.Fprintf(&out, " %d:%v in ms %d to %d;", i, admitted, (first-window*r.window)/1000, (last-window*r.window)/1000)
+		}
+	}
+	return out.String()
 }
 
 // quantile of sorted numbers.

@@ -85,7 +85,13 @@ func (r *results) print(t *testing.T, seed uint64) {
 			row.Admitted, row.Bound, row.WorstAdmitted, row.WorstBound, row.P99, row.P999, row.Max, open, row.Recovered, row.Disturbed, row.Pass)
 	}
 	_ = w.Flush()
-	t.Logf("seed %d\n%s", seed, out.String())
+	promised, within := *timeoutFlag+overTime, 0
+	for _, row := range r.rows {
+		if row.P999 <= milliseconds(int64(promised)) {
+			within++
+		}
+	}
+	t.Logf("seed %d\n%sp99.9 within %v in %d of %d rows", seed, out.String(), promised, within, len(r.rows))
 }
 
 // write writes the rows as JSON.
