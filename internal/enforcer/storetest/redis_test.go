@@ -181,7 +181,10 @@ func (k keep) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 
 func (k keep) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		k.send(ctx, k.direct.Pipeline(), cmds...)
+		// One transaction for each: outside of one a key whose life is a millisecond may end before it is kept.
+		for _, cmd := range cmds {
+			k.send(ctx, k.direct.TxPipeline(), cmd)
+		}
 		for _, cmd := range cmds {
 			if err := cmd.Err(); err != nil {
 				return err
@@ -191,13 +194,10 @@ func (k keep) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 	}
 }
 
-func (k keep) send(ctx context.Context, pipe redis.Pipeliner, cmds ...redis.Cmder) {
+func (k keep) send(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) {
 	left := map[string]*redis.DurationCmd{}
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd) // queues only
-		if name := cmd.Name(); name != "evalsha" && name != "eval" {
-			continue
-		}
+	_ = pipe.Process(ctx, cmd) // queues only
+	if name := cmd.Name(); name == "evalsha" || name == "eval" {
 		args := cmd.Args()
 		count, _ := args[2].(int) // 0 for a script without keys
 		for _, key := range args[3 : 3+count] {
