@@ -8,6 +8,9 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
+// maxReplicas is how many replicas are asked for at most.
+const maxReplicas = 5
+
 // schedule is what is drawn before a run.
 type schedule struct {
 	algorithm policy.Algorithm
@@ -115,7 +118,7 @@ func (w *world) fault() {
 		}
 	case 5:
 		if s.scaling {
-			n := 1 + r.IntN(5)
+			n := 1 + r.IntN(maxReplicas)
 			w.fleet.scale(n)
 			w.trace("scale to %d", n)
 		}

@@ -30,6 +30,7 @@ type Report struct {
 	Outages, Losses, Rollbacks, Cuts, Pods int
 	Exact                                  int // keys whose count was compared with what was admitted
 	Windows, Pushed, Suspicions            int
+	Alone                                  int // windows of an outage that lasts, under NeverZero
 	SharesAdded                            int // times that shares were added up
 }
 
@@ -46,6 +47,7 @@ func (r *Report) Add(o Report) {
 	r.Pods += o.Pods
 	r.Exact += o.Exact
 	r.Windows += o.Windows
+	r.Alone += o.Alone
 	r.Pushed += o.Pushed
 	r.Suspicions += o.Suspicions
 	r.SharesAdded += o.SharesAdded
