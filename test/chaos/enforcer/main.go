@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -75,9 +76,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 	r := &replica{limiter: limiter}
-	server := &http.Server{Addr: os.Getenv("LISTEN"), Handler: r.handler(ctx, wrong), ReadHeaderTimeout: 10 * time.Second}
+	listener, err := net.Listen("tcp", os.Getenv("LISTEN"))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "listening on %s\n", listener.Addr())
+	server := &http.Server{Handler: r.handler(ctx, wrong), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe() }()
+	go func() { served <- server.Serve(listener) }()
 	select {
 	case err := <-served:
 		return err
