@@ -29,9 +29,11 @@ const (
 	overTime = 5 * time.Millisecond
 	openTime = 5 * time.Microsecond
 	slack    = 10
-	// findTime is how long it takes until the store is found back: the longest wait between two probes, and another one
-	// where the first probe was late.
-	findTime = 10 * time.Second
+	// moreGoroutines may run in a replica whose store does not answer: the batches under way, and dials of the driver.
+	moreGoroutines = 50
+	// findTime is how long it takes until the store is found back: 5 s at most between two probes, of which those that are
+	// late on a busy machine are followed by another.
+	findTime = 15 * time.Second
 	// takeOver is how long it takes until an edited policy is in force although the leader is gone: the Lease of 15 s, and
 	// a resync.
 	takeOver = 45 * time.Second
@@ -143,6 +145,7 @@ func (w *world) play(phase, hold float64) *run {
 	for i := 1; i < replicas; i++ {
 		w.fleet.send(keyOne, i)
 	}
+	calm := w.fleet.goroutines()
 	injected := time.Now()
 	f.inject(w)
 	if f.away {
@@ -150,6 +153,9 @@ func (w *world) play(phase, hold float64) *run {
 		w.open = float64(w.fleet.hurry(1)) / 1000
 	}
 	w.wait(injected.Add(part(hold)))
+	if more := w.fleet.goroutines() - calm; more > moreGoroutines {
+		w.t.Errorf("%s, %s: %d goroutines more than before the fault in one replica", f.name, w.mode, more)
+	}
 	if f.heal != nil {
 		f.heal(w)
 	}

@@ -65,6 +65,7 @@ var controllerFaults = []controllerFault{
 		p.apiServer.set(conduct{})
 		edit()
 	}},
+	// B57
 	{"leader paused for 40 s", func(p *plane, edit func()) {
 		asleep := p.leader
 		p.leader = p.controller()

@@ -24,4 +24,6 @@ type State struct {
 	Asks bool
 	// Limit is that of the last decision by a limit.
 	Limit int64
+	// Goroutines is how many the process has.
+	Goroutines int
 }

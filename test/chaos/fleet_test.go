@@ -203,6 +203,16 @@ func (f *fleet) until(what string, limit time.Duration, holds func(State) bool) 
 	}
 }
 
+// goroutines is the highest number of them in any replica.
+func (f *fleet) goroutines() (most int) {
+	f.t.Helper()
+	f.until("telling of goroutines", patience, func(s State) bool {
+		most = max(most, s.Goroutines)
+		return true
+	})
+	return most
+}
+
 // records are the decisions of each replica so far.
 func (f *fleet) records() [][]Record {
 	f.t.Helper()

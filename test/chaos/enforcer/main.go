@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,6 +131,7 @@ func (r *replica) handler(ctx context.Context, wrong *wrongClock) http.Handler {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.state.Goroutines = runtime.NumGoroutine()
 		_ = gob.NewEncoder(w).Encode(r.state) // who asked has gone
 	})
 	mux.HandleFunc("GET /records", func(w http.ResponseWriter, _ *http.Request) {
