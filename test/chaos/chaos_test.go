@@ -65,14 +65,16 @@ func TestChaos(t *testing.T) {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) {
 			t.Run("controller", func(t *testing.T) {
 				t.Parallel()
-				controllerRows(t, seed^round, table.add)
+				controllerRows(t, fmt.Sprintf("chaos-%d", round), seed^round, table.add)
 			})
 			for i := range faults {
 				for _, mode := range faults[i].modes {
 					t.Run(faults[i].name+" "+string(mode), func(t *testing.T) {
 						t.Parallel()
 						random := rand.New(rand.NewPCG(seed, round<<16|uint64(i))) //nolint:gosec // to be replayed
-						table.add(row(t, &faults[i], mode, random, *soakFlag > 0))
+						result := result{Fault: faults[i].name, Mode: string(mode), Broken: []string{"it did not come to an end"}}
+						defer func() { table.add(result) }()
+						result = row(t, &faults[i], mode, random, *soakFlag > 0)
 					})
 				}
 			}
@@ -112,7 +114,7 @@ func check(t *testing.T, row *result, recovery time.Duration) {
 	if most := *timeoutFlag + slack*overTime; row.P999 > milliseconds(int64(most)) {
 		row.Broken = append(row.Broken, fmt.Sprintf("p99.9 of a decision: %.1f ms, want at most %v", row.P999, most))
 	}
-	if most := slack * openTime; row.Open > milliseconds(int64(most*1000)) {
+	if most := slack * openTime; row.Open > float64(most.Microseconds()) {
 		row.Broken = append(row.Broken, fmt.Sprintf("with an open breaker a decision took %.1f µs, want at most %v", row.Open, most))
 	}
 	if row.Recovered > recovery.Seconds() {
