@@ -25,7 +25,8 @@ var (
 
 const (
 	// overTime is by how much longer than StoreTimeout a decision may take at the 99.9th percentile, and openTime how long
-	// it may take once the breaker is open. What is asserted is slack times as much: machines do other things too.
+	// it may take once the breaker is open. What is asserted is slack times as much, and of the first what the machine adds
+	// to anything that waits.
 	overTime = 5 * time.Millisecond
 	openTime = 5 * time.Microsecond
 	slack    = 10
@@ -111,8 +112,8 @@ func row(t *testing.T, f *fault, mode policy.OnStoreFailure, random *rand.Rand, 
 // check says whether the row keeps the promises, and fails the test otherwise.
 func check(t *testing.T, row *result, recovery time.Duration) {
 	t.Helper()
-	if most := *timeoutFlag + slack*overTime; row.P999 > milliseconds(int64(most)) {
-		row.Broken = append(row.Broken, fmt.Sprintf("p99.9 of a decision: %.1f ms, want at most %v", row.P999, most))
+	if most := *timeoutFlag + slack*overTime; row.P999-row.Noise > milliseconds(int64(most)) {
+		row.Broken = append(row.Broken, fmt.Sprintf("p99.9 of a decision: %.1f ms, want at most %v and %.1f ms of noise", row.P999, most, row.Noise))
 	}
 	if most := slack * openTime; row.Open > float64(most.Microseconds()) {
 		row.Broken = append(row.Broken, fmt.Sprintf("with an open breaker a decision took %.1f µs, want at most %v", row.Open, most))

@@ -77,6 +77,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	r := &replica{limiter: limiter}
+	r.sending.Go(func() { r.listen(ctx) })
 	listener, err := net.Listen("tcp", os.Getenv("LISTEN"))
 	if err != nil {
 		return err
@@ -178,6 +179,26 @@ func (r *replica) note(record chaos.Record) {
 	}
 	if record.Limit > 0 {
 		r.state.Limit = record.Limit
+	}
+}
+
+// listen writes down how late the machine wakes a goroutine that waits, until the process ends.
+func (r *replica) listen(ctx context.Context) {
+	const wait = 5 * time.Millisecond
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		began := time.Now()
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		noise := chaos.Record{Key: chaos.KeyNoise, Began: began.UnixMicro(), Took: int64(time.Since(began) - wait)}
+		r.mu.Lock()
+		r.records = append(r.records, noise)
+		r.mu.Unlock()
 	}
 }
 
