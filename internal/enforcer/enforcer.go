@@ -13,7 +13,8 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
-// Options says what an Enforcer works with. Store, Local and Table must be set; the other zero values are defaults.
+// Options says what an Enforcer works with. Store, Local, and Table or Files must be set; the other zero values are
+// defaults.
 type Options struct {
 	Store Store
 	// InProcess says that the store answers at once and cannot fail: it is asked without batches, deadline or breaker.
@@ -21,6 +22,10 @@ type Options struct {
 	// Local holds what this replica admitted, for the time that the store is away.
 	Local Local
 	Table Table
+	// Files are where row and count come from beside the table, or instead of it.
+	Files SnapshotFiles
+	// Workload is "namespace/group/kind/name": files of another one are refused.
+	Workload string
 
 	TrustedProxies []netip.Prefix
 	StoreTimeout   time.Duration // DefaultStoreTimeout
@@ -64,6 +69,7 @@ type Enforcer struct {
 	wasRead  atomic.Bool
 
 	table tableView // belongs to Poll
+	files filesView // belongs to Poll
 	poll  sync.Mutex
 
 	ready     chan struct{} // closed once WaitReady may return
