@@ -2,9 +2,12 @@ package policy
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Snapshot is a copy of what the table holds for one workload, for those who cannot ask the table: a mounted file, or
@@ -77,4 +80,19 @@ func LaterReplicas(a, b *Replicas) *Replicas {
 		return b
 	}
 	return a
+}
+
+// maxObjectName is the longest name of a ConfigMap, a DNS subdomain.
+const maxObjectName = 253
+
+// SnapshotName is the name of the ConfigMap with the snapshot of a workload: "weir-checkout" for checkout. A workload's
+// name of more than 248 characters is cut, and told apart by the first 8 hexadecimal digits of its SHA-256.
+func SnapshotName(workload string) string {
+	const prefix, digits = "weir-", 8
+	if len(prefix)+len(workload) <= maxObjectName {
+		return prefix + workload
+	}
+	hash := sha256.Sum256([]byte(workload))
+	cut := strings.TrimRight(workload[:maxObjectName-len(prefix)-1-digits], "-.")
+	return prefix + cut + "-" + hex.EncodeToString(hash[:])[:digits]
 }
