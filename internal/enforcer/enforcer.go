@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Store Store
 	// InProcess says that the store answers at once and cannot fail: it is asked without batches, deadline or breaker.
+	// Without a table it is not asked at all: each replica has its own, so each decides by its share of the limits.
 	InProcess bool
 	// Local holds what this replica admitted, for the time that the store is away.
 	Local Local
@@ -76,6 +77,9 @@ type Enforcer struct {
 	readyOnce sync.Once
 	readyErr  error
 
+	// split says that the replicas share no store, only the limits.
+	split bool
+
 	decisions sync.Pool // of *decision
 }
 
@@ -107,6 +111,7 @@ func New(o Options) *Enforcer {
 		denials: newDenials(),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
+		split:   o.InProcess && o.Table == nil,
 	}
 	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
 	e.pusher, _ = o.Store.(Pusher)

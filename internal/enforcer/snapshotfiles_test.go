@@ -355,3 +355,49 @@ func TestWithoutATableAndWithoutAFileNothingIsReady(t *testing.T) {
 		}
 	})
 }
+
+// Without any store each replica has its share of every limit, also of one that fails open or closed: nothing fails.
+func TestReplicasWithoutAStoreSplitTheLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, onFailure := range []policy.OnStoreFailure{
+			policy.OnStoreFailureLocalShare, policy.OnStoreFailureFailOpen, policy.OnStoreFailureFailClosed,
+		} {
+			rule := byKey("r", fixed(30, "1m"))
+			rule.OnStoreFailure = onFailure
+			row := rowOf(t, 1, policyOf("p", rule))
+			f := &files{mounted: snapshotOf(t, row, countOf(t, policy.Replicas{N: 3, At: 1}))}
+			var replicas []*harness
+			for range 3 {
+				h := newMounted(t, f, withoutTable, func(o *enforcer.Options) { o.InProcess = true })
+				if err := h.Poll(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				replicas = append(replicas, h)
+			}
+			advance(2 * time.Minute) // until they have earned their shares
+			total := 0
+			for _, h := range replicas {
+				admitted, last := h.send(40, as("alice"))
+				total += admitted
+				if last.Source != "LocalShare" || last.Status != 429 || last.Cause != "" {
+					t.Errorf("%s: the last decision is %+v", onFailure, last)
+				}
+				if h.store.asked() > 0 {
+					t.Errorf("%s: the store was asked", onFailure)
+				}
+			}
+			if total != 30 {
+				t.Errorf("%s: three replicas admitted %d, want 30", onFailure, total)
+			}
+
+			f.mount(snapshotOf(t, row, countOf(t, policy.Replicas{N: 1, At: 2})))
+			if err := replicas[0].Poll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			advance(time.Minute)
+			if admitted, _ := replicas[0].send(40, as("alice")); admitted != 30 {
+				t.Errorf("%s: one replica that is left admitted %d, want 30", onFailure, admitted)
+			}
+		}
+	})
+}
