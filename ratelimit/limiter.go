@@ -61,10 +61,14 @@ func New(o Options) (*Limiter, error) {
 		Library:             version(),
 		Logger:              o.Logger,
 	}
-	if o.Policies != nil {
+	switch {
+	case o.Policies != nil:
 		internal.Table = sourceTable{o.Policies, workload}
-	} else {
+	case client != nil:
 		internal.Table = redisstore.NewMember(client, o.Table, workload)
+		fallthrough
+	default:
+		internal.Files, internal.Workload = newSnapshotFiles(&o), workload.String()
 	}
 	if o.Counters == nil {
 		internal.Store = redisstore.NewStore(redisstore.StoreOptions{
