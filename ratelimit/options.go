@@ -91,9 +91,6 @@ const (
 	Closed WhenNoPolicy = "Closed" // requests are denied with 503
 )
 
-// NoRoute is the Route of a request that the router serves by no template: one that it refuses or redirects.
-const NoRoute = policy.NoRoute
-
 // OptionsFromEnv reads the environment that Weir's pod template fragment sets:
 //
 //	WEIR_TABLE            the table, "default" if unset
