@@ -1,6 +1,9 @@
 package ratelimit
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+)
 
 // Middleware limits the requests that next serves. Those that are denied get a status, headers and a problem document,
 // and do not reach next; the others get the headers and do.
@@ -25,7 +28,15 @@ func (l *Limiter) Middleware(next http.Handler) http.Handler {
 // headers of the response, and if the request is denied, answers it and returns false. If it returns true, the router
 // goes on with the request that it returns. The route is Request.Route.
 func (l *Limiter) Admit(w http.ResponseWriter, r *http.Request, route string) (*http.Request, bool) {
-	d := l.Decide(r.Context(), l.request(r, route))
+	request := l.request(r, route)
+	var d Decision
+	if l.options.Reserve != nil && l.options.Reserve(r) {
+		reservation := l.Reserve(r.Context(), request)
+		d = reservation.Decision
+		r = r.WithContext(context.WithValue(r.Context(), reservationKey{}, reservation))
+	} else {
+		d = l.Decide(r.Context(), request)
+	}
 	if l.options.OnDecision != nil {
 		l.options.OnDecision(w, r, d)
 	}

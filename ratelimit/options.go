@@ -49,6 +49,10 @@ type Options struct {
 	// middleware does not know. An empty string leaves it to the middleware. NoRoute says that none does.
 	Route func(*http.Request) string
 
+	// Reserve says which requests have handlers that settle what they cost: Middleware gives those a Reservation, which
+	// FromContext returns. Default: none.
+	Reserve func(*http.Request) bool
+
 	// OnDecision is called by the middleware after each decision, before anything is written. Default: nothing.
 	OnDecision func(http.ResponseWriter, *http.Request, Decision)
 

@@ -22,6 +22,9 @@ type Options struct {
 	Local Local
 	Table Table
 
+	// SettleAtOnce has the store hear of what is settled before Settle returns, for tests.
+	SettleAtOnce bool
+
 	TrustedProxies []netip.Prefix
 	StoreTimeout   time.Duration // DefaultStoreTimeout
 	StartTimeout   time.Duration // DefaultStartTimeout
@@ -71,6 +74,9 @@ type Enforcer struct {
 	readyErr  error
 
 	decisions sync.Pool // of *decision
+
+	settling atomic.Bool  // the store is about to be told of what was charged afterwards
+	settles  atomic.Int64 // of them, in this process
 }
 
 // New returns an Enforcer that knows no policies yet.
