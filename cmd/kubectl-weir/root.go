@@ -24,7 +24,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newTest(s), newLint(s))
+	root.AddCommand(newTest(s), newLint(s), newPostgresSchema(s))
 	return root
 }
 
