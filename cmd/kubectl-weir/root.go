@@ -17,7 +17,7 @@ type streams struct {
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-weir",
-		Short:         "Test, simulate and check rate limit policies",
+		Short:         "See, test and change rate limit policies and what enforces them",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl weir"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -27,7 +27,10 @@ func newRoot(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newTest(s), newLint(s), newPostgresSchema(s), newSimulate(s))
+	root.AddCommand(
+		newTest(s), newLint(s), newSimulate(s), newPostgresSchema(s),
+		newStatus(s), newExplain(s), newDiff(s), newPeek(s), newReset(s), newShadow(s),
+	)
 	return root
 }
 

@@ -211,6 +211,11 @@ func numbers(flag string, texts []string, least, most float64) ([]float64, error
 
 // readPolicies reads the policies of files and folders. What is wrong with them is told with file and line.
 func readPolicies(args []string) ([]policy.Policy, error) {
+	return readPoliciesIn(args, manifest.DefaultNamespace)
+}
+
+// readPoliciesIn reads policies; those whose file names no namespace are of the one given.
+func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
 	inputs, err := expand(args)
 	if err != nil {
 		return nil, err
@@ -231,7 +236,7 @@ func readPolicies(args []string) ([]policy.Policy, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range f.Policies(manifest.DefaultNamespace) {
+		for _, p := range f.Policies(namespace) {
 			policies = append(policies, p.Policy)
 		}
 		faults = append(faults, f.Faults()...)

@@ -145,7 +145,7 @@ func New(o Options) (*Replay, error) {
 		r.peaks = newPeaks(o.MaxCounters)
 	}
 	r.enforcer = enforcer.New(enforcer.Options{
-		Store: r.store, InProcess: true, Local: memstore.New(memstore.Options{}), Table: table{encoded},
+		Store: r.store, InProcess: true, Local: memstore.New(memstore.Options{}), Table: enforcer.FixedRow(encoded),
 		TrustedProxies: o.TrustedProxies,
 	})
 	if err := r.enforcer.Poll(context.Background()); err != nil {
