@@ -3,7 +3,7 @@
 DEV   := go run ./hack/dev
 TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
-NESTED := hack/controlplane hack/kwok bench
+NESTED := hack/controlplane hack/kwok bench test/packaging
 
 # Unit tests stand beside the code; ./test/... needs real servers.
 UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
@@ -21,6 +21,7 @@ check: lint ## The quick loop: format, lint, vet, unit tests
 test: deps build-cluster ## Every test, with the real servers it needs; installs and builds them first
 	go test -race -timeout 30m ./...
 	go test -timeout 30m ./internal/sim
+	cd test/packaging && go test -timeout 30m ./...
 
 .PHONY: soak
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
@@ -42,10 +43,17 @@ verify: generate ## Regenerate everything, demand a clean tree, lint
 	$(MAKE) lint
 
 .PHONY: generate
-generate: docs ## Write the CRD, its JSON Schema, deep copies and RBAC rules that follow from the code
+generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copies, RBAC rules, the chart's files, dist/install.yaml
 	$(TOOL) controller-gen object crd paths=./api/... output:crd:dir=config/crd
 	go run ./hack/schema
 	$(TOOL) controller-gen rbac:roleName=weir-controller paths=./controllers/... output:rbac:dir=config/rbac
+	sed 's/^kind: ClusterRole$$/kind: Role/' config/rbac/role.yaml > config/namespaced/role.yaml
+	rm -rf charts/weir/files
+	mkdir -p charts/weir/files/rbac dist
+	cp config/crd/ratelimit.weir.dev_ratelimitpolicies.yaml charts/weir/files/crd.yaml
+	cp config/rbac/role.yaml charts/weir/files/role.yaml
+	cp `grep -l '^kind: ClusterRole' config/rbac/*.yaml` charts/weir/files/rbac/
+	$(TOOL) kustomize build config/default > dist/install.yaml
 
 .PHONY: docs
 docs: ## Draw the pictures of the pages from the code

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/controllers"
@@ -80,6 +79,11 @@ func run(ctx context.Context, o options) error {
 	}
 	defer client.Close()
 
+	metricsServer, certificates, err := o.metrics.server()
+	if err != nil {
+		return err
+	}
+
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, appsv1.AddToScheme, eventsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -89,7 +93,7 @@ func run(ctx context.Context, o options) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                              scheme,
 		Cache:                               controllers.CacheOptions(o.namespaces),
-		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddress},
+		Metrics:                             metricsServer,
 		HealthProbeBindAddress:              o.probeAddress,
 		LeaderElection:                      o.leaderElect,
 		LeaderElectionResourceLockInterface: leadership.Lock(),
@@ -97,6 +101,11 @@ func run(ctx context.Context, o options) error {
 	})
 	if err != nil {
 		return fmt.Errorf("building the manager: %w", err)
+	}
+	if certificates != nil {
+		if err := mgr.Add(certificates); err != nil {
+			return err
+		}
 	}
 	if err := addProbes(mgr); err != nil {
 		return err

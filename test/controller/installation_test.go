@@ -225,7 +225,7 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 			"--redis-address=" + redisAddress,
 			"--table=" + i.namespace,
 			"--leader-election-namespace=" + i.namespace,
-			"--metrics-bind-address=" + m.metrics,
+			"--metrics-bind-address=" + m.metrics, "--metrics-auth=false", "--metrics-secure=false",
 			"--health-probe-bind-address=" + m.probes,
 		}, args...),
 		Dir: i.t.TempDir(),
