@@ -64,6 +64,15 @@ lint: ## Format and lint (the linter itself is built by the first call, in about
 	$(LINT) fmt --diff
 	$(LINT) run
 
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what is called; needs the database of vuln.go.dev, or GOVULNDB
+	@$(TOOL) govulncheck ./... || { echo "make vulncheck: not clean, or the vulnerability database could not be read (see above): nothing is proven"; exit 1; }
+
+.PHONY: sbom
+sbom: ## Write the bill of materials of the controller, bin/manager.spdx.json
+	CGO_ENABLED=0 go build -trimpath -o bin/manager ./cmd/manager
+	go run ./hack/sbom bin/manager > bin/manager.spdx.json
+
 .PHONY: demo
 demo: deps build-cluster ## Show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)
 	@$(DEV) demo
