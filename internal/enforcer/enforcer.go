@@ -227,7 +227,10 @@ func (e *Enforcer) sendProbe() {
 			cause = err.Error()
 		}
 	}
+	if cause != "" && cause != e.breaker.why() {
+		e.log.Warn("Still deciding without the store", "cause", cause)
+	}
 	if e.breaker.probed(e.clock.monotonic(), cause == "", cause) {
-		e.log.Info("Store answers again")
+		e.log.Info("Store answers again, and knows what this replica used without it")
 	}
 }

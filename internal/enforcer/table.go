@@ -43,12 +43,16 @@ type tableView struct {
 	members crowd
 }
 
-// crowd is how many members live, by what the heartbeats of this replica said. A lower number counts once it has
-// lasted: while the store was away members have expired, and come back one by one.
-type crowd struct {
-	n     int
-	lower int   // the highest of the lower numbers since
-	since int64 // monotonic µs, 0 while the number is not lower
+// crowd is how many members live, by what the heartbeats of this replica said: the highest number of the last while.
+// A fall counts once it has lasted: while the store was away members have expired, and come back one by one.
+//
+// It is a staircase: each step is lower than the one before it and was heard later, so the first is the highest.
+type crowd []heardOf
+
+// heardOf is a number of members and when (monotonic µs) it was last heard.
+type heardOf struct {
+	n  int
+	at int64
 }
 
 // crowdHold is as long as a fall of pods has to last for the controller.
@@ -56,16 +60,25 @@ const crowdHold = 30 * time.Second
 
 // hear takes the number of members that a heartbeat said.
 func (c *crowd) hear(count int, now int64) {
-	switch {
-	case count >= c.n:
-		*c = crowd{n: count}
-	case c.since == 0:
-		c.lower, c.since = count, max(1, now)
-	case now-c.since >= crowdHold.Microseconds():
-		*c = crowd{n: max(c.lower, count)}
-	default:
-		c.lower = max(c.lower, count)
+	steps := slices.DeleteFunc(*c, func(step heardOf) bool {
+		return step.n <= count || now-step.at >= crowdHold.Microseconds()
+	})
+	*c = append(steps, heardOf{count, now})
+}
+
+// miss takes a heartbeat that failed: a fall cannot have lasted through it.
+func (c *crowd) miss(now int64) {
+	if len(*c) > 0 {
+		*c = crowd{{c.most(), now}}
 	}
+}
+
+// most is the number that counts, 0 before the first heartbeat.
+func (c crowd) most() int {
+	if len(c) == 0 {
+		return 0
+	}
+	return c[0].n
 }
 
 // Run keeps the policies current until ctx ends, and then takes this replica out of the members. Before and after it,
@@ -150,7 +163,7 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
 		e.table.heard, e.table.failed = 0, e.clock.monotonic()
-		e.table.members.since = 0
+		e.table.members.miss(e.table.failed)
 		e.doubted(err)
 		if !e.table.failing {
 			e.table.failing = true
@@ -302,7 +315,7 @@ func (e *Enforcer) beat(ctx context.Context) error {
 
 // settle works out this replica's place among those that share the limits.
 func (e *Enforcer) settle(now int64) {
-	place := placeOf(e.table.replicas, e.table.standing, e.table.members.n, time.Duration(now-e.table.replicasSeen)*time.Microsecond)
+	place := placeOf(e.table.replicas, e.table.standing, e.table.members.most(), time.Duration(now-e.table.replicasSeen)*time.Microsecond)
 	if last := e.place(); place != last || e.places.Load().Version() == 0 {
 		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Move(place, now) })
 		e.log.Debug("Place among the replicas", "rank", place.Rank, "replicas", place.N, "exact", place.Exact)

@@ -28,6 +28,8 @@ type Fleet struct {
 	replicas map[string]*replica // by the pod's name
 	err      error
 
+	ending sync.WaitGroup // replicas whose pods are gone
+
 	stop context.CancelFunc
 	done chan struct{}
 }
@@ -60,7 +62,11 @@ func StartFleet(options FleetOptions) *Fleet {
 func (f *Fleet) Stop() {
 	f.stop()
 	<-f.done
+	f.ending.Wait()
 }
+
+// WaitEnded returns when every replica whose pod is gone has ended.
+func (f *Fleet) WaitEnded() { f.ending.Wait() }
 
 type replica struct {
 	pod     string
@@ -113,10 +119,13 @@ func (f *Fleet) step(ctx context.Context) error {
 	}
 	f.mu.Unlock()
 	for _, r := range gone {
-		go r.process.Stop(3 * time.Second)
+		f.ending.Go(func() { r.process.Stop(grace) })
 	}
 	return nil
 }
+
+// grace is how long a replica may drain. A server waits 5 s for a connection on which nothing was sent yet.
+const grace = 10 * time.Second
 
 func isReady(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
