@@ -68,7 +68,7 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 	if d.e.options.InProcess {
 		return d.takeHere(ctx)
 	}
-	if !peek && d.denied() {
+	if d.leased() || !peek && d.denied() {
 		return d.verdict
 	}
 	if d.e.breaker.open.Load() {
@@ -76,7 +76,7 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 		d.fallBack(d.e.breaker.why())
 		return d.verdict
 	}
-	if !d.holdShare() {
+	if d.filtered() || !d.holdShare() {
 		return d.verdict
 	}
 	a := d.e.batcher.take(ctx, &d.want, d)
@@ -137,9 +137,14 @@ func (d *decision) collect() (Decision, bool) {
 			continue
 		}
 		into := &d.want
-		if rule.shadow {
+		switch {
+		case rule.shadow:
 			into = &d.shadow
 			d.shadows = append(d.shadows, rule)
+		case len(into.counters) == 0:
+			into.lease = rule.ahead.lease
+		default:
+			into.lease = min(into.lease, rule.ahead.lease)
 		}
 		for j := range limits {
 			into.add(Counter{Identity: id, ID: limits[j].row.ID, Limit: limits[j].exact, Cost: cost}, origin{rule, &limits[j]})
@@ -213,21 +218,29 @@ func (d *decision) answer(a *Answer, granted bool, place int64) Decision {
 	if d.peek {
 		granted = allowAll(a.Results[:d.want.enforced])
 	}
-	after := max(0, a.Granted-1-place) // granted behind this one, and charged already
-	if d.peek || !granted {
-		after = 0
-	}
-	i := binding(d.want.counters[:d.want.enforced], a.Results, granted, after)
-	out := d.describe(d.want.origins[i], d.want.counters[i].Cost, a.Results[i], after)
-	out.Allowed, out.Source = granted, SourceStore
 	if granted {
-		out.Status, out.RetryAfter = http.StatusOK, 0
-		d.countShadows(a, place)
-		d.count(d.want.origins[i].rule, StoreAdmitted)
-	} else {
-		out.Status = http.StatusTooManyRequests
-		d.count(d.want.origins[i].rule, StoreDenied)
+		after := max(0, a.Granted-1-place) // granted behind this one, and charged already
+		if d.peek {
+			after = 0
+		}
+		return d.admit(a, place, after, StoreAdmitted)
 	}
+	i := binding(d.want.counters[:d.want.enforced], a.Results, false, 0)
+	out := d.describe(d.want.origins[i], d.want.counters[i].Cost, a.Results[i], 0)
+	out.Status, out.Source = http.StatusTooManyRequests, SourceStore
+	d.count(d.want.origins[i].rule, StoreDenied)
+	return out
+}
+
+// admit describes an admission by what a store answered. The caller's place is among those granted, and after is how
+// many of them are charged already and come behind him.
+func (d *decision) admit(a *Answer, place, after int64, by Outcome) Decision {
+	i := binding(d.want.counters[:d.want.enforced], a.Results, true, after)
+	out := d.describe(d.want.origins[i], d.want.counters[i].Cost, a.Results[i], after)
+	out.Allowed, out.Status, out.RetryAfter = true, http.StatusOK, 0
+	_, out.Source = by.Names()
+	d.countShadows(a, place)
+	d.count(d.want.origins[i].rule, by)
 	return out
 }
 

@@ -12,7 +12,7 @@ const (
 	// denialMargin (µs) is taken off, because two clocks do not run exactly alike.
 	denialMargin = 1_000
 	// maxDenial and shortDenial (µs) are how long a denial stands at most: what others give back meanwhile is not heard
-	// of. The short one is for stores that give back by themselves.
+	// of. The short one is for stores that give back by themselves, and for leases, of which replicas give back the rest.
 	maxDenial   = 1_000_000
 	shortDenial = 20_000
 )
@@ -84,6 +84,9 @@ func (s *denials) learn(sentAt int64, origins []origin, e *Entry, a *Answer) {
 	for i := range e.Counters[:e.Enforced] {
 		r := &a.Results[i]
 		wait := min(r.RetryAfter-denialMargin, s.most)
+		if origins[i].rule.ahead.lease > 0 {
+			wait = min(wait, shortDenial)
+		}
 		if r.Allowed || !r.Satisfiable || wait <= 0 {
 			continue
 		}

@@ -54,6 +54,8 @@ type Enforcer struct {
 	batcher *batcher
 	counts  *counts
 	denials *denials
+	leases  *leases
+	filters filters
 	tallies *tallies
 	recovery
 
@@ -105,6 +107,15 @@ func New(o Options) *Enforcer {
 	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
 	e.pusher, _ = o.Store.(Pusher)
 	e.owned.Store(true)
+	e.leases = &leases{
+		clock:    e.clock,
+		runtime:  o.Runtime,
+		counts:   e.counts,
+		local:    o.Local,
+		replicas: func() int { return max(1, e.place().N) },
+		current:  e.snapshot.Load,
+		careful:  func() bool { return e.following.Load() || e.guarding() },
+	}
 	e.batcher = &batcher{
 		store:   o.Store,
 		timeout: o.StoreTimeout,
@@ -113,12 +124,15 @@ func New(o Options) *Enforcer {
 		breaker: e.breaker,
 		counts:  e.counts,
 		denials: e.denials,
+		leases:  e.leases,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 		settled: e.batchSettled,
 	}
+	e.leases.refund = e.batcher.refund
 	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {
 		e.denials.most = shortDenial
+		e.leases.oneIdentity = true
 	}
 	if store, ok := o.Store.(Prompt); ok {
 		e.batcher.prompt = store.Prompt()

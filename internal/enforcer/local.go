@@ -44,6 +44,9 @@ type Local interface {
 	// Granted says that the store has charged now what TakeShare granted at the time taken.
 	Granted(now int64, c *Counter, taken int64)
 
+	// Return takes back an amount that Note charged at the time taken, for requests that were never made.
+	Return(now int64, c *Counter, taken, amount, replicas int64)
+
 	// Suspect has all counters told anew, Follow each charge told to the rounds that are joined, both until Trust.
 	Suspect()
 	Follow()

@@ -45,6 +45,9 @@ func (e *Enforcer) Held(policyName, ruleName string, r Request) ([]Held, bool) {
 // Place is this replica's among those that share the limits.
 func (e *Enforcer) Place() policy.Replica { return e.place() }
 
-// Forget drops what this replica remembers of denials of counters that were reset. Others remember theirs for a second
-// at most.
-func (e *Enforcer) Forget(counters []Counter) { e.denials.forget(counters) }
+// Forget drops what this replica remembers of denials of counters that were reset, and its leases of them. Others have
+// theirs for a second at most.
+func (e *Enforcer) Forget(counters []Counter) {
+	e.denials.forget(counters)
+	e.leases.forget(counters)
+}
