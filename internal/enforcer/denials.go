@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 const (
@@ -172,17 +174,10 @@ func (d *decision) denied() bool {
 		return false
 	}
 	o := d.want.origins[place]
-	d.verdict = Decision{
-		Status:     http.StatusTooManyRequests,
-		Policy:     o.rule.policy,
-		Rule:       o.rule.name,
-		Limit:      o.limit.row.Requests,
-		Window:     microseconds(o.limit.row.Window),
-		Remaining:  longest.remaining,
-		RetryAfter: microseconds(longest.retryAt - now),
-		ResetAfter: microseconds(max(0, longest.resetAt-now)),
-		Source:     SourceDenyCache,
-	}
+	d.describe(o, 0, &algorithm.Result{
+		Satisfiable: true, Remaining: longest.remaining, RetryAfter: longest.retryAt - now, ResetAfter: max(0, longest.resetAt-now),
+	}, 0)
+	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceDenyCache
 	d.count(o.rule, CacheDenied)
 	return true
 }

@@ -73,6 +73,7 @@ type Enforcer struct {
 	readyErr  error
 
 	decisions sync.Pool // of *decision
+	noted     sync.Pool // of *noted
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -140,6 +141,8 @@ func New(o Options) *Enforcer {
 	return e
 }
 
+func (e *Enforcer) hasher() hasher { return hasher{private: e.options.InProcess} }
+
 func nonce() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // it never fails
@@ -147,20 +150,27 @@ func nonce() string {
 }
 
 // Decide decides about a request and charges it.
-func (e *Enforcer) Decide(ctx context.Context, r Request) Decision { return e.decide(ctx, r, false) }
+func (e *Enforcer) Decide(ctx context.Context, r Request) (answer Decision) {
+	e.decide(ctx, &r, false, &answer)
+	return answer
+}
 
 // Peek tells what Decide would say, and charges nothing.
-func (e *Enforcer) Peek(ctx context.Context, r Request) Decision { return e.decide(ctx, r, true) }
+func (e *Enforcer) Peek(ctx context.Context, r Request) (answer Decision) {
+	e.decide(ctx, &r, true, &answer)
+	return answer
+}
 
-func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
+func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool, answer *Decision) {
 	s := e.snapshot.Load()
 	if s == nil {
-		return e.withoutPolicy(peek)
+		*answer = e.withoutPolicy(peek)
+		return
 	}
 	d := e.decision()
-	answer := d.decide(ctx, s, r, peek)
+	d.decide(ctx, s, r, peek)
+	*answer = d.verdict
 	e.done(d)
-	return answer
 }
 
 // decision returns an empty one, and done takes it back.

@@ -336,7 +336,7 @@ func (d *decision) leased() bool {
 		}
 		after = l.answer.Granted - 1 - place
 	}
-	d.verdict = d.admit(&l.answer, place, after, LeaseAdmitted)
+	d.admit(&l.answer, place, after, LeaseAdmitted)
 	d.verdict.ResetAfter = max(0, d.verdict.ResetAfter-microseconds(now-l.sentAt))
 	return true
 }

@@ -25,7 +25,8 @@ func (e *Enforcer) Held(policyName, ruleName string, r Request) ([]Held, bool) {
 		}
 		match := policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
 		walk := s.matcher.Walk(&match)
-		id, outcome, _ := rule.key.identify(&subject{request: &r, walk: &walk, trusted: e.options.TrustedProxies}, nil)
+		by := subject{request: &r, walk: &walk, trusted: e.options.TrustedProxies, hasher: e.hasher()}
+		id, outcome, _ := rule.key.identify(&by, nil)
 		if outcome == keyDenied || outcome == keySkipped {
 			return nil, false
 		}
