@@ -26,6 +26,10 @@ test: deps build-cluster ## Every test, with the real servers it needs; installs
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
 	WEIR_STEPS=10000000 go test -timeout 60m -count=1 -v -run TestTakeAgainstModel ./internal/enforcer/algorithm
 
+.PHONY: chaos
+chaos: deps build-cluster ## Break Redis, controller and API server in turn under load; writes test/chaos/results.json (SOAK=10m goes on)
+	go test -count=1 -timeout 180m -v ./test/chaos -rows 2 -store-timeout 10ms -results results.json $(if $(SOAK),-soak $(SOAK))
+
 .PHONY: bench
 bench: ## Compare with other libraries on one Redis, in one run (25 minutes); writes bench/results.json and .svg
 	cd bench && go run .

@@ -69,6 +69,10 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek boo
 		d.verdict = d.withoutLimits()
 		return
 	}
+	if d.e.split {
+		d.fallBack("")
+		return
+	}
 	if d.e.options.InProcess {
 		d.takeHere(ctx)
 		return

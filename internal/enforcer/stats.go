@@ -224,6 +224,7 @@ type counts struct {
 	late     [lates]atomic.Uint64
 	leased   [leaseEnds]atomic.Uint64
 	problems [rowProblems]atomic.Uint64
+	files    [rowSources][snapshotProblems]atomic.Uint64
 	failures [len(reasons)]atomic.Uint64
 	opened   atomic.Uint64
 	// suspicions of a store that lost charges, and counters that it was told of.
@@ -249,9 +250,11 @@ type Figures struct {
 	Late         [lates]uint64
 	Leased       [leaseEnds]uint64
 	Problems     [rowProblems]uint64
+	Files        [rowSources][snapshotProblems]uint64
 	Failures     map[Reason]uint64
 	FailedPolls  uint64
 	Revision     policy.Revision // zero while no row is in force
+	Source       RowSource       // of the row in force
 	Skipped      int
 	BreakerOpen  bool
 	BreakerTrips uint64
@@ -277,7 +280,7 @@ type RuleFigures struct {
 func (e *Enforcer) Figures() Figures {
 	f := Figures{Failures: make(map[Reason]uint64, len(reasons))}
 	if s := e.snapshot.Load(); s != nil {
-		f.Revision, f.Skipped = s.revision, s.skipped
+		f.Revision, f.Source, f.Skipped = s.revision, s.source, s.skipped
 		for i := range s.rules {
 			r := &s.rules[i]
 			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load()}
@@ -298,6 +301,11 @@ func (e *Enforcer) Figures() Figures {
 	}
 	for i := range f.Problems {
 		f.Problems[i] = e.counts.problems[i].Load()
+	}
+	for i := range f.Files {
+		for j := range f.Files[i] {
+			f.Files[i][j] = e.counts.files[i][j].Load()
+		}
 	}
 	for i, reason := range reasons {
 		f.Failures[reason] = e.counts.failures[i].Load()
