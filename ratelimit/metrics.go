@@ -36,7 +36,9 @@ var (
 	replicasDesc    = describe("replicas", "Replicas that local shares are counted for.")
 	suspicionsDesc  = describe("store_suspicions_total",
 		"Times that the store may have lost counters, because it was away or something was missing, and was told them anew.")
-	pushedDesc  = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	pushedDesc      = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	disbelievedDesc = describe("forwarded_ignored_total",
+		"Requests counted by client address whose X-Forwarded-For was not read, because their peer, which has a private address, is no trusted proxy.")
 	guardedDesc = describe("store_guarded", "1 while store and local share must both admit, because the store came back a moment ago.")
 )
 
@@ -82,7 +84,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
-		suspicionsDesc, pushedDesc, guardedDesc,
+		suspicionsDesc, pushedDesc, guardedDesc, disbelievedDesc,
 	} {
 		ch <- d
 	}
@@ -128,6 +130,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(replicasDesc, float64(f.Replicas))
 	count(suspicionsDesc, f.Suspicions)
 	count(pushedDesc, f.Pushed)
+	count(disbelievedDesc, f.Disbelieved)
 	gauge(guardedDesc, number(f.Guarded))
 }
 

@@ -54,7 +54,7 @@ func (d *decision) release() {
 // newDecision returns one that belongs to e, as its parts do to it.
 func newDecision(e *Enforcer) *decision {
 	d := &decision{e: e}
-	d.subject = subject{request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo}
+	d.subject = subject{request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo, doubt: e.notBelieved}
 	return d
 }
 

@@ -217,6 +217,9 @@ func (e *Enforcer) Reset(ctx context.Context, policyName, ruleName string, r Req
 	return true, e.options.Local.Reset(ctx, counters)
 }
 
+// StoreTime is the time by the store's clock, as the last answer told it.
+func (e *Enforcer) StoreTime() time.Time { return time.UnixMicro(e.clock.store(e.clock.monotonic())) }
+
 // Tell has the store hear now of what it was not told, as it does by itself from time to time: first, as they were, the
 // pushes that were not answered, and then what has come since.
 func (e *Enforcer) Tell() {
