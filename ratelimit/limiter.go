@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,14 @@ func New(o Options) (*Limiter, error) {
 		Library:             version(),
 		Logger:              o.Logger,
 	}
-	if o.Policies != nil {
+	switch {
+	case o.Policies != nil:
 		internal.Table = sourceTable{o.Policies, workload}
-	} else {
+	case client != nil:
 		internal.Table = redisstore.NewMember(client, o.Table, workload)
+		fallthrough
+	default:
+		internal.Files, internal.Workload = newSnapshotFiles(&o), workload.String()
 	}
 	if o.Counters == nil {
 		internal.Store = redisstore.NewStore(redisstore.StoreOptions{
@@ -118,10 +123,29 @@ func (l *Limiter) Run(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
-// WaitReady returns nil once policies are in force, or it is known that there are none for this workload. It returns an
-// error when that is not so StartTimeout after Run began, or when ctx ends. The limiter works all the same: until it
-// has read policies it does what WhenNoPolicy says.
-func (l *Limiter) WaitReady(ctx context.Context) error { return l.enforcer.WaitReady(ctx) }
+// WaitReady returns nil once policies are in force, or it is known that there are none for this workload, and counters
+// that need a schema have it. It returns an error when that is not so StartTimeout after Run began, or when ctx ends.
+// The limiter works all the same: until it has read policies it does what WhenNoPolicy says.
+func (l *Limiter) WaitReady(ctx context.Context) error {
+	if err := l.enforcer.WaitReady(ctx); err != nil {
+		return err
+	}
+	counters, ok := l.store.(interface{ Ready() <-chan struct{} })
+	if !ok {
+		return nil
+	}
+	timeout := cmp.Or(l.options.StartTimeout, enforcer.DefaultStartTimeout)
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-counters.Ready():
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("the counters are not ready after %v", timeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // Decide decides about a request and charges it if it is admitted. It returns within StoreTimeout, and 3 ms more if the
 // process got no processor in time. When ctx ends before, the request is denied with the source Canceled.

@@ -99,3 +99,10 @@ func unmapPrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	}
 	return out
 }
+
+// ClientAddr returns the address of the client of a request that came from remote with these headers, as rules with the
+// key part clientIP see it. It is false where remote is no address.
+func ClientAddr(remote string, header http.Header, trusted []netip.Prefix) (netip.Addr, bool) {
+	client, _, ok := clientOf(remote, header, unmapPrefixes(trusted))
+	return client, ok
+}

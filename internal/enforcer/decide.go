@@ -66,6 +66,10 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 	if len(d.want.counters) == 0 {
 		return d.withoutLimits()
 	}
+	if d.e.split {
+		d.fallBack("")
+		return d.verdict
+	}
 	if d.e.options.InProcess {
 		return d.takeHere(ctx)
 	}

@@ -21,7 +21,9 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 	c := kube.APIServer(t)
 	cases := map[string]string{
 		"alone":               "",
-		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy]",
+		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy, CONFIG/components/snapshot]",
+		"without Redis":       "components: [CONFIG/components/no-redis, CONFIG/components/snapshot]",
+		"in some namespaces":  "components: [CONFIG/components/namespaced]",
 	}
 	for name, components := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +39,7 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 				t.Errorf("a pod of the Deployment is not admitted: %v", err)
 			}
 
-			expand := strings.NewReplacer("$(REDIS_ADDRESS)", "redis:6379", "$(TABLE)", "default", "$(REDIS_USERNAME)", "weir")
+			expand := strings.NewReplacer("$(REDIS_ADDRESS)", "redis:6379", "$(TABLE)", "default", "$(REDIS_USERNAME)", "weir", "$(NAMESPACES)", "shop")
 			var args []string
 			for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
 				args = append(args, expand.Replace(arg))
