@@ -38,7 +38,7 @@ func (e *Enforcer) Reserve(ctx context.Context, r Request) (Decision, *Charge) {
 	d := e.decision()
 	d.charge = c
 	out := d.decide(ctx, s, r, false)
-	if out.Allowed && (out.Source == SourceLocalShare || out.Source == SourceFailOpen) {
+	if out.Allowed && len(c.parts) == 0 { // by what the store was not asked for
 		c.alone = true
 		d.note(0, d.want.enforced, nil, false)
 	}
