@@ -131,7 +131,7 @@ func ExampleLimiter_RoundTripper() {
 
 	client := &http.Client{Transport: limiter.RoundTripper(nil), Timeout: 10 * time.Second}
 	for range 3 {
-		r, err := http.NewRequest(http.MethodPost, partner.URL+"/exports/7", nil)
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, partner.URL+"/exports/7", nil)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -145,7 +145,7 @@ func ExampleLimiter_RoundTripper() {
 			fmt.Println(err)
 			return
 		}
-		response.Body.Close()
+		_ = response.Body.Close()
 		fmt.Println(response.StatusCode)
 	}
 	// Output:

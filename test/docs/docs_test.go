@@ -28,6 +28,9 @@ var covered = map[string]string{
 	"kubectl apply -k config/samples":                  "test/e2e TestMakeDeployInstallsTheImage",
 }
 
+// isPolicy finds the documents that are policies, and not those that name one.
+var isPolicy = regexp.MustCompile(`(?m)^kind: RateLimitPolicy`)
+
 type block struct {
 	language, text string
 	line           int
@@ -47,7 +50,7 @@ func TestBlocksOfThePages(t *testing.T) {
 					checkProgram(t, b)
 				case b.language == "yaml" && strings.HasPrefix(b.text, "scenario:"):
 					checkScenario(t, b)
-				case b.language == "yaml" && strings.Contains(b.text, "kind: RateLimitPolicy"):
+				case b.language == "yaml" && isPolicy.MatchString(b.text):
 					checkPolicies(t, b)
 				case strings.HasPrefix(page, howto):
 					checkOther(t, b)
@@ -166,7 +169,7 @@ func checkProgram(t *testing.T, b block) {
 func checkPolicies(t *testing.T, b block) {
 	t.Helper()
 	for document := range strings.SplitSeq(b.text, "\n---\n") {
-		if !strings.Contains(document, "kind: RateLimitPolicy") {
+		if !isPolicy.MatchString(document) {
 			continue
 		}
 		var p policy.Policy
