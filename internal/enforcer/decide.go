@@ -37,6 +37,7 @@ type decision struct {
 	answers [1]Answer
 	group   group    // of that one entry, if the caller asked alone
 	verdict Decision // what was decided
+	charge  *Charge  // of those who settle, else nil
 }
 
 func (d *decision) release() {
@@ -77,7 +78,8 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek boo
 		d.takeHere(ctx)
 		return
 	}
-	if d.leased() || !peek && d.denied() {
+	// Who settles has to know what the store charged for this one request.
+	if d.charge == nil && d.leased() || !peek && d.denied() {
 		return
 	}
 	if d.e.breaker.open.Load() {
@@ -97,6 +99,7 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek boo
 	case a.err != nil:
 		d.fallBack(a.err.Error())
 	default:
+		d.noteCharge(a.Answer, a.granted, a.place)
 		d.answer(a.Answer, a.granted, a.place)
 	}
 }
@@ -208,6 +211,7 @@ func (d *decision) takeHere(ctx context.Context) {
 		d.fallBack(err.Error())
 		return
 	}
+	d.noteCharge(&d.answers[0], d.answers[0].Granted > 0, 0)
 	d.answer(&d.answers[0], d.answers[0].Granted > 0, 0)
 }
 
