@@ -61,6 +61,10 @@ type Options struct {
 	// middleware does not know. An empty string leaves it to the middleware. NoRoute says that none does.
 	Route func(*http.Request) string
 
+	// Reserve says which requests have handlers that settle what they cost: Middleware gives those a Reservation, which
+	// FromContext returns. Default: none.
+	Reserve func(*http.Request) bool
+
 	// OnDecision is called by the middleware after each decision, before anything is written. Default: nothing.
 	OnDecision func(http.ResponseWriter, *http.Request, Decision)
 
@@ -105,9 +109,6 @@ const (
 
 // DefaultSnapshotFile is the SnapshotFile of Options that name none.
 const DefaultSnapshotFile = "/etc/weir/row.json"
-
-// NoRoute is the Route of a request that the router serves by no template: one that it refuses or redirects.
-const NoRoute = policy.NoRoute
 
 // OptionsFromEnv reads the environment that Weir's pod template fragment sets:
 //

@@ -28,6 +28,9 @@ type Options struct {
 	// Workload is "namespace/group/kind/name": files of another one are refused.
 	Workload string
 
+	// SettleAtOnce has the store hear of what is settled before Settle returns, for tests.
+	SettleAtOnce bool
+
 	TrustedProxies []netip.Prefix
 	StoreTimeout   time.Duration // DefaultStoreTimeout
 	StartTimeout   time.Duration // DefaultStartTimeout
@@ -81,6 +84,9 @@ type Enforcer struct {
 	split bool
 
 	decisions sync.Pool // of *decision
+
+	settling atomic.Bool  // the store is about to be told of what was charged afterwards
+	settles  atomic.Int64 // of them, in this process
 }
 
 // New returns an Enforcer that knows no policies yet.

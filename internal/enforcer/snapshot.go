@@ -126,13 +126,21 @@ func exactLimit(row policy.RowLimit) (algorithm.Limit, error) {
 
 // limitsFor returns the limits for a request with these attributes; none when it is unlimited.
 func (r *rule) limitsFor(attributes map[string]string) []limit {
+	if i := r.overrideFor(attributes); i >= 0 {
+		return r.overrides[i].limits
+	}
+	return r.limits
+}
+
+// overrideFor returns the place of the first override that holds for a request with these attributes, -1 if none does.
+func (r *rule) overrideFor(attributes map[string]string) int {
 	for i := range r.overrides {
 		o := &r.overrides[i]
 		if value, ok := attributes[o.attribute]; ok && slices.Contains(o.values, value) {
-			return o.limits
+			return i
 		}
 	}
-	return r.limits
+	return -1
 }
 
 // costOf reads the price of a request: 1 where the attribute says nothing sensible, and never more than the maximum.

@@ -22,7 +22,7 @@ var (
 
 // version is what the function version returns where the schema is the one of this code. It grows with every change
 // that an older library can live with; a function that changes otherwise gets another name.
-const version = 1
+const version = 2
 
 // schemaLock keeps replicas that start together from creating the same things; "Weir" in ASCII.
 const schemaLock = 0x57656972
@@ -34,6 +34,22 @@ func Schema(schema string) string {
 		schema = DefaultSchema
 	}
 	return inSchema(tablesSQL+"\n"+stepSQL+"\n"+cleanUpSQL, schema)
+}
+
+// Grants returns the SQL that lets a role which does not own the schema use it. The text of the schema says the same in
+// its comments.
+func Grants(schema, role string) string {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	var b strings.Builder
+	for line := range strings.Lines(tablesSQL) {
+		if grant, found := strings.CutPrefix(line, "--   grant "); found {
+			b.WriteString("grant " + grant)
+		}
+	}
+	name := pgx.Identifier{role}.Sanitize()
+	return strings.ReplaceAll(inSchema(b.String(), schema), "to ROLE;", "to "+name+";")
 }
 
 // inSchema puts a schema's name where the texts say "weir".

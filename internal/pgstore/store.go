@@ -124,8 +124,8 @@ func (s *Store) Reset(ctx context.Context, counters []enforcer.Counter) error {
 	}
 	reset := statement{
 		sql:    s.sql.reset,
-		oids:   []uint32{pgtype.ByteaArrayOID},
-		params: [][]byte{encodeByteas(b.sorted().keys)},
+		oids:   []uint32{pgtype.ByteaArrayOID, pgtype.Int8OID},
+		params: [][]byte{encodeByteas(b.sorted().keys), s.now()},
 	}
 	if _, err := s.run(ctx, reset); err != nil {
 		return fmt.Errorf("resetting: %w", err)
