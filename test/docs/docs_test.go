@@ -36,6 +36,21 @@ var covered = map[string]string{
 // isPolicy finds the documents that are policies, and not those that name one.
 var isPolicy = regexp.MustCompile(`(?m)^kind: RateLimitPolicy`)
 
+// The fragment that a page shows is the one that is tested.
+func TestTheMountOfThePageIsTheComponents(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "snapshots.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	component, err := os.ReadFile(filepath.Join(root, "config", "components", "snapshot-mount", "mount.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```yaml\n"+string(component)+"```\n") {
+		t.Error("docs/snapshots.md does not show config/components/snapshot-mount/mount.yaml as it is")
+	}
+}
+
 type block struct {
 	language, text string
 	line           int
