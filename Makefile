@@ -52,6 +52,7 @@ generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copie
 	mkdir -p charts/weir/files/rbac dist
 	cp config/crd/ratelimit.weir.dev_ratelimitpolicies.yaml charts/weir/files/crd.yaml
 	cp config/rbac/role.yaml charts/weir/files/role.yaml
+	cp config/components/monitoring/service_monitor.yaml config/components/monitoring/prometheus_rule.yaml config/components/monitoring/dashboard.json charts/weir/files/
 	cp `grep -l '^kind: ClusterRole' config/rbac/*.yaml` charts/weir/files/rbac/
 	$(TOOL) kustomize build config/default > dist/install.yaml
 

@@ -20,11 +20,13 @@ const (
 )
 
 type metrics struct {
-	tableUp      prometheus.Gauge
-	rowsWritten  *prometheus.CounterVec
-	refusals     *prometheus.CounterVec
-	statusWrites prometheus.Counter
-	propagation  prometheus.Histogram
+	tableUp       prometheus.Gauge
+	tableOwned    prometheus.Gauge
+	tableFailures prometheus.Counter
+	rowsWritten   *prometheus.CounterVec
+	refusals      *prometheus.CounterVec
+	statusWrites  prometheus.Counter
+	propagation   prometheus.Histogram
 }
 
 // newMetrics creates the metrics and registers them, unless registerer is nil.
@@ -32,7 +34,15 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader) (*metric
 	m := &metrics{
 		tableUp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_controller_table_up",
-			Help: "1 when the policy table answered last, 0 when it did not.",
+			Help: "1 when the policy table answered last, 0 when it did not; 0 on who does not lead, and so does not ask.",
+		}),
+		tableOwned: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_controller_table_owned",
+			Help: "1 when this installation owns the policy table, 0 when another one does; 0 on who does not lead.",
+		}),
+		tableFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_controller_table_failures_total",
+			Help: "Requests to the policy table that failed.",
 		}),
 		rowsWritten: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_controller_table_writes_total",
@@ -64,7 +74,7 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader) (*metric
 		return m, nil
 	}
 	for _, collector := range []prometheus.Collector{
-		m.tableUp, m.rowsWritten, m.refusals, m.statusWrites, m.propagation, policyCollector{reader},
+		m.tableUp, m.tableOwned, m.tableFailures, m.rowsWritten, m.refusals, m.statusWrites, m.propagation, policyCollector{reader},
 	} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err

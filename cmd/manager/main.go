@@ -96,6 +96,7 @@ func run(ctx context.Context, o options) error {
 		Metrics:                             metricsServer,
 		HealthProbeBindAddress:              o.probeAddress,
 		LeaderElection:                      o.leaderElect,
+		LeaderElectionID:                    leaseName, // what the metric of leadership calls it
 		LeaderElectionResourceLockInterface: leadership.Lock(),
 		LeaderElectionReleaseOnCancel:       true, // main ends right after
 	})
