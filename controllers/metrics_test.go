@@ -21,7 +21,7 @@ func TestMetricsAreLintedAndDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewPedanticRegistry()
-	if _, err := newMetrics(registry, fake.NewClientBuilder().WithScheme(scheme).Build()); err != nil {
+	if _, err := newMetrics(registry, fake.NewClientBuilder().WithScheme(scheme).Build(), true); err != nil {
 		t.Fatal(err)
 	}
 	families, err := registry.Gather()

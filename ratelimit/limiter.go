@@ -26,6 +26,8 @@ type Limiter struct {
 	enforcer *enforcer.Enforcer
 	store    enforcer.Store
 	metrics  *metrics // nil without a Registerer
+	lines    lines    // of those who Wait
+	sleeper  sleeper
 }
 
 // New returns a limiter. It knows no policies until Run has read them.
@@ -61,10 +63,14 @@ func New(o Options) (*Limiter, error) {
 		Library:             version(),
 		Logger:              o.Logger,
 	}
-	if o.Policies != nil {
+	switch {
+	case o.Policies != nil:
 		internal.Table = sourceTable{o.Policies, workload}
-	} else {
+	case client != nil:
 		internal.Table = redisstore.NewMember(client, o.Table, workload)
+		fallthrough
+	default:
+		internal.Files, internal.Workload = newSnapshotFiles(&o), workload.String()
 	}
 	if o.Counters == nil {
 		internal.Store = redisstore.NewStore(redisstore.StoreOptions{
@@ -76,12 +82,13 @@ func New(o Options) (*Limiter, error) {
 	_, internal.InProcess = internal.Store.(*memstore.Store)
 	test, isTest := o.Counters.(testCounters)
 	if isTest {
-		internal.Runtime = test.Runtime()
+		internal.Runtime, internal.SettleAtOnce = test.Runtime(), true
 	}
 
-	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store}
+	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store, sleeper: process{}}
 	if isTest {
 		test.Serve(l.enforcer)
+		l.sleeper = test
 	}
 	if o.Registerer != nil {
 		if l.metrics, err = newMetrics(o.Registerer, l.enforcer); err != nil {
@@ -95,6 +102,7 @@ func New(o Options) (*Limiter, error) {
 type testCounters interface {
 	Runtime() enforcer.Runtime
 	Serve(e *enforcer.Enforcer)
+	sleeper
 }
 
 // Run keeps the policies current and reports to the controller that they are enforced, until ctx ends; then it returns
@@ -149,6 +157,15 @@ func (l *Limiter) Decide(ctx context.Context, r Request) Decision {
 	d := Decision(l.enforcer.Decide(ctx, enforcer.Request(r)))
 	l.metrics.observe(d, time.Since(start))
 	return d
+}
+
+func (l *Limiter) reserve(ctx context.Context, r Request) (Decision, *enforcer.Charge) {
+	start := time.Now()
+	d, charge := l.enforcer.Reserve(ctx, enforcer.Request(r))
+	if l.metrics != nil {
+		l.metrics.observe(Decision(d), time.Since(start))
+	}
+	return Decision(d), charge
 }
 
 // Peek tells what Decide would say of a request at this moment, and charges nothing.

@@ -23,13 +23,19 @@ var (
 	failuresDesc   = describe("store_failures_total", "Failed requests to the store, each for any number of decisions.", "reason")
 	lateDesc       = describe("late_replies_total",
 		"Answers of the store that came after the caller had been answered without it, or was gone.", "outcome")
+	leasedDesc = describe("leased_total",
+		"Requests that were leased: taken from the store ahead of time, and of those returned or dropped because nobody made them.", "outcome")
 	breakerDesc      = describe("breaker_open", "1 while the store is not asked because it does not answer.")
 	fallbackDesc     = describe("fallback_seconds_total", "Time for which the breaker was open, and rules decided by their onStoreFailure.")
 	breakerTripsDesc = describe("breaker_trips_total", "Times that the breaker opened.")
 	rowProblemsDesc  = describe("row_problems_total",
 		"Reads of the policy table that brought no row which could be taken. The last good one stays in force.", "reason")
+	snapshotProblemsDesc = describe("snapshot_problems_total",
+		"Reads and writes of snapshot files that failed, or brought nothing that could be taken. The last good row stays in force.",
+		"file", "reason")
+	rowSourceDesc   = describe("row_source", "1 for where the policies in force were read.", "source")
 	failedPollsDesc = describe("table_failures_total", "Failed reads of the policy table.")
-	tableAgeDesc    = describe("table_age_seconds", "Time since the policy table was last read; since the start if it never was.")
+	tableAgeDesc    = describe("table_age_seconds", "Time since the policy table was last read, or without one the snapshot file; since the start if it never was.")
 	tableOwnedDesc  = describe("table_owned", "0 if the policy table was read and no controller ever wrote to it.")
 	rulesDesc       = describe("rules", "Rules in force.")
 	skippedDesc     = describe("rules_skipped", "Rules that are not enforced because they need a newer library.")
@@ -61,7 +67,7 @@ func newMetrics(r prometheus.Registerer, e *enforcer.Enforcer) (*metrics, error)
 		sources: make(map[string]prometheus.Observer),
 	}
 	for _, source := range []string{
-		SourceStore, SourceDenyCache, SourceLocalShare, SourceFailOpen, SourceFailClosed, SourceExempt, SourceNoRule,
+		SourceStore, SourceLease, SourceDenyCache, SourcePrefilter, SourceLocalShare, SourceFailOpen, SourceFailClosed, SourceExempt, SourceNoRule,
 		SourceKeyMissing, SourceCanceled,
 	} {
 		m.sources[source] = m.seconds.WithLabelValues(source)
@@ -85,9 +91,9 @@ func (m *metrics) observe(d Decision, took time.Duration) {
 // Describe sends all descriptions.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
+		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, leasedDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
-		suspicionsDesc, pushedDesc, guardedDesc, fallbackDesc, limitDesc, shareDesc,
+		suspicionsDesc, pushedDesc, guardedDesc, fallbackDesc, limitDesc, shareDesc, snapshotProblemsDesc, rowSourceDesc,
 	} {
 		ch <- d
 	}
@@ -124,8 +130,19 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, l := range enforcer.Lates() {
 		count(lateDesc, f.Late[l], l.String())
 	}
+	for _, l := range enforcer.LeaseEnds() {
+		count(leasedDesc, f.Leased[l], l.String())
+	}
 	for _, p := range enforcer.RowProblems() {
 		count(rowProblemsDesc, f.Problems[p], p.String())
+	}
+	for _, source := range enforcer.RowSources() {
+		gauge(rowSourceDesc, number(!f.Revision.IsZero() && f.Source == source), source.String())
+		for _, p := range enforcer.SnapshotProblems() {
+			if source == enforcer.FromKept || source == enforcer.FromMounted && p != enforcer.SnapshotUnwritable {
+				count(snapshotProblemsDesc, f.Files[source][p], source.String(), p.String())
+			}
+		}
 	}
 	count(failedPollsDesc, f.FailedPolls)
 	count(breakerTripsDesc, f.BreakerTrips)

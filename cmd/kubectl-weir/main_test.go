@@ -17,7 +17,7 @@ import (
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = execute(t.Context(), args, streams{out: &out, err: &err})
+	code = execute(t.Context(), args, streams{in: strings.NewReader(""), out: &out, err: &err})
 	return code, out.String(), err.String()
 }
 

@@ -6,15 +6,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// streams are where a command talks.
-type streams struct{ out, err io.Writer }
+// streams are where a command listens and talks.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
 
 // newRoot returns the command with its subcommands; each stands in a file of its own. Those that need a cluster bind
 // the flags of kubectl themselves, so that the others run without one.
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-weir",
-		Short:         "Test and check rate limit policies",
+		Short:         "See, test and change rate limit policies and what enforces them",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl weir"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -24,7 +27,10 @@ func newRoot(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newTest(s), newLint(s))
+	root.AddCommand(
+		newTest(s), newLint(s), newSimulate(s), newPostgresSchema(s),
+		newStatus(s), newExplain(s), newDiff(s), newPeek(s), newReset(s), newShadow(s),
+	)
 	return root
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/weir-dev/weir/internal/chart"
 	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
@@ -14,16 +15,28 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: go run ./hack/docs FOLDER")
 		os.Exit(2)
 	}
-	pictures := map[string]chart{
-		"window-edge.svg": windowEdge(),
-		"smooth.svg":      smooth(),
+	if err := draw(os.Args[1]); err != nil {
+		fmt.Fprintf(os.Stderr, "docs: %v\n", err)
+		os.Exit(1)
 	}
-	for name, c := range pictures {
-		if err := os.WriteFile(filepath.Join(os.Args[1], name), []byte(c.svg()), 0o644); err != nil {
-			fmt.Fprintf(os.Stderr, "docs: drawing %s: %v\n", name, err)
-			os.Exit(1)
+}
+
+func draw(folder string) error {
+	simulated, err := simulation()
+	if err != nil {
+		return err
+	}
+	pictures := map[string]string{
+		"window-edge.svg": windowEdge().SVG(),
+		"smooth.svg":      smooth().SVG(),
+		"simulate.svg":    simulated,
+	}
+	for name, picture := range pictures {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(picture), 0o644); err != nil {
+			return fmt.Errorf("drawing %s: %w", name, err)
 		}
 	}
+	return nil
 }
 
 const (
@@ -60,8 +73,8 @@ func admissions(a algorithm.Algorithm, from, to, step int64) []int64 {
 }
 
 // trailing is how many requests were admitted in the last minute, second by second.
-func trailing(times []int64, until int64) []point {
-	var points []point
+func trailing(times []int64, until int64) []chart.Point {
+	var points []chart.Point
 	for now := int64(0); now <= until; now += second {
 		n := 0
 		for _, t := range times {
@@ -69,42 +82,42 @@ func trailing(times []int64, until int64) []point {
 				n++
 			}
 		}
-		points = append(points, point{float64(now) / float64(second), float64(n)})
+		points = append(points, chart.Point{X: float64(now) / float64(second), Y: float64(n)})
 	}
 	return points
 }
 
 // windowEdge is a client that is silent until 10 s before a window ends and then sends 10 a second.
-func windowEdge() chart {
+func windowEdge() chart.Chart {
 	const from, to, until = 50 * second, 130 * second, 200 * second
-	c := chart{
-		title:  "Limit 60 per minute; a client sends 10 a second from 50 s to 130 s",
-		xLabel: "seconds; windows begin at 0, 60, 120, 180", yLabel: "admitted in the last 60 s",
-		xMax: 200, yMax: 140, xStep: 20, yStep: 20, mark: limit, markLabel: "limit",
-		bands: []band{{50, 130, "client sends"}},
+	c := chart.Chart{
+		Title:  "Limit 60 per minute; a client sends 10 a second from 50 s to 130 s",
+		XLabel: "seconds; windows begin at 0, 60, 120, 180", YLabel: "admitted in the last 60 s",
+		XMax: 200, YMax: 140, XStep: 20, YStep: 20, Mark: limit, MarkLabel: "limit",
+		Bands: []chart.Band{{From: 50, To: 130, Label: "client sends"}},
 	}
 	for _, a := range algorithms {
-		c.lines = append(c.lines, line{a.algorithm.String(), a.color, trailing(admissions(a.algorithm, from, to, second/10), until)})
+		c.Lines = append(c.Lines, chart.Line{Name: a.algorithm.String(), Color: a.color, Points: trailing(admissions(a.algorithm, from, to, second/10), until)})
 	}
 	return c
 }
 
 // smooth is a client that sends twice what it may from 20 s on: when do its requests get through?
-func smooth() chart {
+func smooth() chart.Chart {
 	const from, until = 20 * second, 240 * second
-	c := chart{
-		title:  "Limit 60 per minute; a client sends 2 a second from 20 s on",
-		xLabel: "seconds", yLabel: "admitted in all",
-		xMax: 240, yMax: 280, xStep: 30, yStep: 40,
-		bands: []band{{20, 240, "client sends"}},
+	c := chart.Chart{
+		Title:  "Limit 60 per minute; a client sends 2 a second from 20 s on",
+		XLabel: "seconds", YLabel: "admitted in all",
+		XMax: 240, YMax: 280, XStep: 30, YStep: 40,
+		Bands: []chart.Band{{From: 20, To: 240, Label: "client sends"}},
 	}
 	for _, a := range algorithms {
-		points := []point{{0, 0}}
+		points := []chart.Point{{X: 0, Y: 0}}
 		for i, t := range admissions(a.algorithm, from, until, second/2) {
-			points = append(points, point{float64(t) / float64(second), float64(i + 1)})
+			points = append(points, chart.Point{X: float64(t) / float64(second), Y: float64(i + 1)})
 		}
-		points = append(points, point{240, points[len(points)-1].y})
-		c.lines = append(c.lines, line{a.algorithm.String(), a.color, points})
+		points = append(points, chart.Point{X: 240, Y: points[len(points)-1].Y})
+		c.Lines = append(c.Lines, chart.Line{Name: a.algorithm.String(), Color: a.color, Points: points})
 	}
 	return c
 }

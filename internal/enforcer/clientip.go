@@ -83,3 +83,9 @@ func unmapPrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	}
 	return out
 }
+
+// ClientAddr returns the address of the client of a request that came from remote with these headers, as rules with the
+// key part clientIP see it. It is false where remote is no address.
+func ClientAddr(remote string, header http.Header, trusted []netip.Prefix) (netip.Addr, bool) {
+	return clientAddr(remote, header, unmapPrefixes(trusted))
+}

@@ -13,14 +13,23 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
-// Options says what an Enforcer works with. Store, Local and Table must be set; the other zero values are defaults.
+// Options says what an Enforcer works with. Store, Local, and Table or Files must be set; the other zero values are
+// defaults.
 type Options struct {
 	Store Store
 	// InProcess says that the store answers at once and cannot fail: it is asked without batches, deadline or breaker.
+	// Without a table it is not asked at all: each replica has its own, so each decides by its share of the limits.
 	InProcess bool
 	// Local holds what this replica admitted, for the time that the store is away.
 	Local Local
 	Table Table
+	// Files are where row and count come from beside the table, or instead of it.
+	Files SnapshotFiles
+	// Workload is "namespace/group/kind/name": files of another one are refused.
+	Workload string
+
+	// SettleAtOnce has the store hear of what is settled before Settle returns, for tests.
+	SettleAtOnce bool
 
 	TrustedProxies []netip.Prefix
 	StoreTimeout   time.Duration // DefaultStoreTimeout
@@ -54,6 +63,8 @@ type Enforcer struct {
 	batcher *batcher
 	counts  *counts
 	denials *denials
+	leases  *leases
+	filters filters
 	tallies *tallies
 	recovery
 
@@ -64,13 +75,21 @@ type Enforcer struct {
 	wasRead  atomic.Bool
 
 	table tableView // belongs to Poll
+	files filesView // belongs to Poll
 	poll  sync.Mutex
 
 	ready     chan struct{} // closed once WaitReady may return
 	readyOnce sync.Once
 	readyErr  error
 
+	// split says that the replicas share no store, only the limits.
+	split bool
+
 	decisions sync.Pool // of *decision
+
+	settling atomic.Bool  // the store is about to be told of what was charged afterwards
+	settles  atomic.Int64 // of them, in this process
+	noted    sync.Pool    // of *noted
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -101,10 +120,20 @@ func New(o Options) *Enforcer {
 		denials: newDenials(),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
+		split:   o.InProcess && o.Table == nil,
 	}
 	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
 	e.pusher, _ = o.Store.(Pusher)
 	e.owned.Store(true)
+	e.leases = &leases{
+		clock:    e.clock,
+		runtime:  o.Runtime,
+		counts:   e.counts,
+		local:    o.Local,
+		replicas: func() int { return max(1, e.place().N) },
+		current:  e.snapshot.Load,
+		careful:  func() bool { return e.following.Load() || e.guarding() },
+	}
 	e.batcher = &batcher{
 		store:   o.Store,
 		timeout: o.StoreTimeout,
@@ -113,18 +142,25 @@ func New(o Options) *Enforcer {
 		breaker: e.breaker,
 		counts:  e.counts,
 		denials: e.denials,
+		leases:  e.leases,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 		settled: e.batchSettled,
 	}
+	e.leases.refund = e.batcher.refund
 	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {
 		e.denials.most = shortDenial
+		e.leases.oneIdentity = true
 	}
 	if store, ok := o.Store.(Prompt); ok {
 		e.batcher.prompt = store.Prompt()
 	}
 	return e
 }
+
+// hasher is private where no other process has to know the same identities: those that split the limits turn the richer
+// shares by them.
+func (e *Enforcer) hasher() hasher { return hasher{private: e.options.InProcess && !e.split} }
 
 func nonce() string {
 	var b [4]byte
@@ -133,20 +169,27 @@ func nonce() string {
 }
 
 // Decide decides about a request and charges it.
-func (e *Enforcer) Decide(ctx context.Context, r Request) Decision { return e.decide(ctx, r, false) }
+func (e *Enforcer) Decide(ctx context.Context, r Request) (answer Decision) {
+	e.decide(ctx, &r, false, &answer)
+	return answer
+}
 
 // Peek tells what Decide would say, and charges nothing.
-func (e *Enforcer) Peek(ctx context.Context, r Request) Decision { return e.decide(ctx, r, true) }
+func (e *Enforcer) Peek(ctx context.Context, r Request) (answer Decision) {
+	e.decide(ctx, &r, true, &answer)
+	return answer
+}
 
-func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
+func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool, answer *Decision) {
 	s := e.snapshot.Load()
 	if s == nil {
-		return e.withoutPolicy(peek)
+		*answer = e.withoutPolicy(peek)
+		return
 	}
 	d := e.decision()
-	answer := d.decide(ctx, s, r, peek)
+	d.decide(ctx, s, r, peek)
+	*answer = d.verdict
 	e.done(d)
-	return answer
 }
 
 // decision returns an empty one, and done takes it back.

@@ -13,6 +13,7 @@ import (
 // snapshot is a row made ready for decisions. It does not change: readers load it from an atomic pointer.
 type snapshot struct {
 	revision policy.Revision
+	source   RowSource
 	// skipped counts the rules that need features which this library does not know.
 	skipped int
 	matcher *policy.Matcher
@@ -30,6 +31,7 @@ type rule struct {
 	cost         *policy.Cost
 	onFailure    policy.OnStoreFailure
 	rounding     policy.Rounding
+	ahead        ahead
 	serial       uint64 // of the snapshot: no two of an enforcer have the same
 	tally        *tally
 }
@@ -86,6 +88,7 @@ func compileRule(row *policy.RowRule) (rule, error) {
 		cost:      row.Cost,
 		onFailure: row.OnStoreFailure,
 		rounding:  row.Rounding,
+		ahead:     ahead{lease: row.Lease, multiple: row.Prefilter},
 	}
 	var err error
 	if r.limits, err = compileLimits(row.Limits); err != nil {
@@ -125,13 +128,21 @@ func exactLimit(row policy.RowLimit) (algorithm.Limit, error) {
 
 // limitsFor returns the limits for a request with these attributes; none when it is unlimited.
 func (r *rule) limitsFor(attributes map[string]string) []limit {
+	if i := r.overrideFor(attributes); i >= 0 {
+		return r.overrides[i].limits
+	}
+	return r.limits
+}
+
+// overrideFor returns the place of the first override that holds for a request with these attributes, -1 if none does.
+func (r *rule) overrideFor(attributes map[string]string) int {
 	for i := range r.overrides {
 		o := &r.overrides[i]
 		if value, ok := attributes[o.attribute]; ok && slices.Contains(o.values, value) {
-			return o.limits
+			return i
 		}
 	}
-	return r.limits
+	return -1
 }
 
 // costOf reads the price of a request: 1 where the attribute says nothing sensible, and never more than the maximum.

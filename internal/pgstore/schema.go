@@ -36,6 +36,22 @@ func Schema(schema string) string {
 	return inSchema(tablesSQL+"\n"+stepSQL+"\n"+cleanUpSQL, schema)
 }
 
+// Grants returns the SQL that lets a role which does not own the schema use it. The text of the schema says the same in
+// its comments.
+func Grants(schema, role string) string {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	var b strings.Builder
+	for line := range strings.Lines(tablesSQL) {
+		if grant, found := strings.CutPrefix(line, "--   grant "); found {
+			b.WriteString("grant " + grant)
+		}
+	}
+	name := pgx.Identifier{role}.Sanitize()
+	return strings.ReplaceAll(inSchema(b.String(), schema), "to ROLE;", "to "+name+";")
+}
+
 // inSchema puts a schema's name where the texts say "weir".
 func inSchema(sql, schema string) string {
 	name := pgx.Identifier{schema}.Sanitize()

@@ -27,6 +27,8 @@ type Spec struct {
 	Mode Mode `json:"mode,omitempty"`
 	// OnStoreFailure is LocalShare (default), FailOpen or FailClosed; rules inherit it.
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
+	// Snapshot is None (default) or ConfigMap. One policy that asks is enough for the whole workload.
+	Snapshot SnapshotMode `json:"snapshot,omitempty"`
 	// Exempt requests are never charged and never denied by this policy.
 	Exempt []Exemption `json:"exempt,omitempty"`
 	Rules  []Rule      `json:"rules"`
@@ -65,6 +67,15 @@ const (
 	OnStoreFailureLocalShare OnStoreFailure = "LocalShare"
 	OnStoreFailureFailOpen   OnStoreFailure = "FailOpen"
 	OnStoreFailureFailClosed OnStoreFailure = "FailClosed"
+)
+
+// SnapshotMode says where a copy of the workload's row is kept beside the policy table.
+type SnapshotMode string
+
+// The values of SnapshotMode; None is the default.
+const (
+	SnapshotNone      SnapshotMode = "None"
+	SnapshotConfigMap SnapshotMode = "ConfigMap"
 )
 
 // WhenKeyMissing says what happens to a request that lacks a part of the rule's key.
@@ -135,6 +146,8 @@ type Rule struct {
 	Overrides      []Override     `json:"overrides,omitempty"`
 	Cost           *Cost          `json:"cost,omitempty"` // default 1 per request
 	LocalShare     *LocalShare    `json:"localShare,omitempty"`
+	Lease          *Lease         `json:"lease,omitempty"`     // default none
+	Prefilter      *Prefilter     `json:"prefilter,omitempty"` // default none
 	Mode           Mode           `json:"mode,omitempty"`
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
 }
@@ -197,6 +210,16 @@ type Cost struct {
 // LocalShare tunes what a replica admits on its own while the store is away.
 type LocalShare struct {
 	Rounding Rounding `json:"rounding,omitempty"` // default NeverZero
+}
+
+// Lease lets a replica take several requests of one identity at once.
+type Lease struct {
+	Tokens int64 `json:"tokens"`
+}
+
+// Prefilter has each replica refuse what is above a multiple of its share before the store is asked.
+type Prefilter struct {
+	Multiple int64 `json:"multiple"`
 }
 
 // Workload is what the policy targets.

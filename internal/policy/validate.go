@@ -81,6 +81,7 @@ func (f *faults) spec(path string, s Spec) {
 	oneOf(f, path+".evaluation", s.Evaluation, optional, EvaluationAll, EvaluationFirstMatch)
 	oneOf(f, path+".mode", s.Mode, optional, ModeEnforce, ModeShadow)
 	f.onStoreFailure(path+".onStoreFailure", s.OnStoreFailure, optional)
+	oneOf(f, path+".snapshot", s.Snapshot, optional, SnapshotNone, SnapshotConfigMap)
 	f.exempt(path+".exempt", s.Exempt)
 	f.rules(path+".rules", s.Rules, s.Evaluation)
 }
@@ -127,6 +128,8 @@ func (f *faults) rule(path string, r Rule) {
 	f.overrides(path+".overrides", r.Overrides, r.Limits)
 	f.cost(path+".cost", r.Cost)
 	f.localShare(path+".localShare", r.LocalShare, r.OnStoreFailure)
+	f.lease(path+".lease", r.Lease, r.Limits)
+	f.prefilter(path+".prefilter", r.Prefilter)
 	oneOf(f, path+".mode", r.Mode, optional, ModeEnforce, ModeShadow)
 	f.onStoreFailure(path+".onStoreFailure", r.OnStoreFailure, optional)
 }

@@ -38,6 +38,14 @@ var verdicts = map[string]struct {
 	"pods-that-stay-behind-are-named-sorted-three-at-most": {status.InProgressStatus, "Degraded", "failed"},
 	"pods-whose-library-skips-a-rule":                      {status.InProgressStatus, "Degraded", "failed"},
 	"scaled-to-zero":                                       {status.CurrentStatus, "Healthy", "current"},
+	"a-snapshot-has-this-generation":                       {status.CurrentStatus, "Healthy", "current"},
+	"a-controller-that-makes-no-snapshots":                 {status.CurrentStatus, "Healthy", "current"},
+	"an-outage-in-which-an-edit-reached-the-snapshot":      {status.InProgressStatus, "Progressing", "inProgress"},
+	"no-table-and-nobody-asks-for-a-snapshot":              {status.InProgressStatus, "Progressing", "inProgress"},
+	"no-table-and-the-snapshot-is-on-its-way":              {status.InProgressStatus, "Progressing", "inProgress"},
+	"no-table-the-snapshot-is-all-there-is":                {status.CurrentStatus, "Healthy", "current"},
+	"the-API-server-refuses-the-ConfigMap":                 {status.CurrentStatus, "Healthy", "current"},
+	"somebody-elses-ConfigMap":                             {status.CurrentStatus, "Healthy", "current"},
 	"written-but-not-yet-reported":                         {status.InProgressStatus, "Progressing", "inProgress"},
 }
 

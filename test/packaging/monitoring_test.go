@@ -50,6 +50,7 @@ func alerts(t *testing.T) []rulefmt.Rule {
 const healthy = `load 1m
   weir_controller_table_up{pod="a"} 1+0x60
   weir_controller_table_up{pod="b"} 0+0x60
+  weir_controller_status_writes_total{pod="a"} 1+1x60
   weir_controller_table_owned{pod="a"} 1+0x60
   weir_controller_table_owned{pod="b"} 0+0x60
   leader_election_master_status{name="weir-controller-manager",pod="a"} 1+0x60
@@ -83,7 +84,7 @@ func TestAlerts(t *testing.T) {
 		also   []string
 	}{
 		"":                        {},
-		"WeirControllerDown":      {series: []string{"-weir_controller_table_up"}},
+		"WeirControllerDown":      {series: []string{"-weir_controller_status_writes_total"}},
 		"WeirNoLeader":            {series: []string{`leader_election_master_status{name="weir-controller-manager",pod="a"} 0+0x60`}},
 		"WeirTableUnreachable":    {series: []string{`weir_controller_table_up{pod="a"} 0+0x60`}},
 		"WeirTableOwnedElsewhere": {series: []string{`weir_controller_table_owned{pod="a"} 0+0x60`}},
