@@ -3,7 +3,9 @@
 DEV   := go run ./hack/dev
 TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
-NESTED := hack/controlplane hack/kwok bench
+# Modules of their own for what not every application uses: adapters of routers and RPC.
+ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit
+NESTED := hack/controlplane hack/kwok bench $(ADAPTERS)
 
 # Unit tests stand beside the code; ./test/... needs real servers.
 UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
@@ -16,15 +18,21 @@ help: ## Print this list
 check: lint ## The quick loop: format, lint, vet, unit tests
 	go vet ./...
 	go test -short $(UNIT)
+	set -e; for module in $(ADAPTERS); do (cd $$module && go vet ./... && go test -short ./...); done
 
 .PHONY: test
 test: deps build-cluster ## Every test, with the real servers it needs; installs and builds them first
 	go test -race -timeout 30m ./...
+	set -e; for module in $(ADAPTERS); do (cd $$module && go test -race ./...); done
 	go test -timeout 30m ./internal/sim
 
 .PHONY: soak
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
 	WEIR_STEPS=10000000 go test -timeout 60m -count=1 -v -run TestTakeAgainstModel ./internal/enforcer/algorithm
+
+.PHONY: chaos
+chaos: deps build-cluster ## Break Redis, controller and API server in turn under load; writes test/chaos/results.json (SOAK=10m goes on)
+	go test -count=1 -timeout 180m -v ./test/chaos -rows 2 -store-timeout 10ms -results results.json $(if $(SOAK),-soak $(SOAK))
 
 .PHONY: bench
 bench: ## Compare with other libraries on one Redis, in one run (25 minutes); writes bench/results.json and .svg
@@ -55,6 +63,7 @@ docs: ## Draw the pictures of the pages from the code
 lint: ## Format and lint (the linter itself is built by the first call, in about five minutes)
 	$(LINT) fmt --diff
 	$(LINT) run
+	set -e; for module in $(ADAPTERS); do (cd $$module && go tool -modfile=$(CURDIR)/go.tool.mod golangci-lint-kube-api-linter run -c $(CURDIR)/.golangci.yml); done
 
 .PHONY: demo
 demo: deps build-cluster ## Show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)

@@ -35,8 +35,9 @@ func decide(in *input, installation string) decision {
 	d := decision{row: row, refusals: refusals}
 	held := in.table.row
 
+	d.removes = in.snapshot.row != nil && lacks(row, *in.snapshot.row)
 	if len(in.policies) == 0 && nobodyNeeds(in) {
-		d.forget = true
+		d.forget = in.snapshot.object == nil // it goes first
 		return d
 	}
 	switch {
@@ -45,8 +46,8 @@ func decide(in *input, installation string) decision {
 	case len(in.policies) == 0 && held.Owner != installation:
 		// A row of somebody else's, or of an installation before this one: not ours to take away.
 	default:
-		d.writeRow = held.Owner != installation || !sameBody(*held, row) || membersAhead(*held, in.table.published.Members)
-		d.removes = lacks(row, *held)
+		d.writeRow = held.Owner != installation || !sameBody(*held, row) || ahead(*held, in)
+		d.removes = d.removes || lacks(row, *held)
 	}
 	if held == nil && len(in.policies) == 0 {
 		d.removes = true // a tombstone ends what enforcers still hold
@@ -60,6 +61,9 @@ func decide(in *input, installation string) decision {
 
 // nobodyNeeds says that no row was left behind that a tombstone would have to replace, and no enforcer asks for one.
 func nobodyNeeds(in *input) bool {
+	if in.table.state == tableNone {
+		return true
+	}
 	return in.table.state == tableOurs && in.table.published.Row == nil && len(in.table.published.Members) == 0 &&
 		!in.memory.hadPolicies
 }
@@ -88,13 +92,16 @@ func compile(in *input, installation string) (policy.Row, map[string]refusal) {
 
 // count decides on the replicas.
 func (d *decision) count(in *input) {
-	previous := in.table.published.Replicas
-	if previous == nil {
-		previous = in.memory.replicas
+	previous := policy.LaterReplicas(in.table.published.Replicas, policy.LaterReplicas(in.memory.replicas, in.snapshot.replicas))
+	members, version := len(in.table.published.Members), in.table.published.MembersVersion
+	unseen := in.table.state != tableOurs && previous != nil
+	if unseen {
+		version = previous.MembersVersion
 	}
-	members := in.table.published
-	counted, lookAgain := policy.CountReplicas(
-		in.deployment, len(members.Members), members.MembersVersion, previous, in.now.UnixMicro())
+	counted, lookAgain := policy.CountReplicas(in.deployment, members, version, previous, in.now.UnixMicro())
+	if unseen && counted.N != previous.N {
+		counted.MembersVersion = 0 // the ranks that those members have do not fit another number
+	}
 	d.replicas, d.lookAgain = &counted, lookAgain
 	d.writeReplicas = in.table.published.Replicas == nil || !sameJSON(*in.table.published.Replicas, counted)
 }
@@ -113,10 +120,13 @@ func sameJSON(a, b any) bool {
 	return errA == nil && errB == nil && bytes.Equal(encodedA, encodedB)
 }
 
-// membersAhead says that an enforcer runs a higher revision than the row has: the table was rolled back, and that
-// enforcer will not take the row as it is.
-func membersAhead(row policy.Row, members []policy.Report) bool {
-	return slices.ContainsFunc(members, func(m policy.Report) bool {
+// ahead says that an enforcer runs, or the snapshot has, a higher revision than the row: the table was rolled back or
+// away, and enforcers will not take the row as it is.
+func ahead(row policy.Row, in *input) bool {
+	if s := in.snapshot.row; s != nil && s.Revision.Compare(row.Revision) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(in.table.published.Members, func(m policy.Report) bool {
 		return plausible(m.Revision) && m.Revision.Compare(row.Revision) > 0
 	})
 }
@@ -149,8 +159,10 @@ func nextRevision(epoch string, tried policy.Revision, seen []policy.Revision) (
 	return next, highest, highest == epoch
 }
 
-// seenRevisions are those of the row in the table, of the last write for the workload, and of what enforcers run.
-func seenRevisions(t tableView) []policy.Revision {
+// seenRevisions are those of the row in the table, of the last write for the workload, of what enforcers run, and of the
+// snapshot.
+func seenRevisions(in *input) []policy.Revision {
+	t := in.table
 	seen := []policy.Revision{{Epoch: t.published.Epoch}}
 	if t.row != nil {
 		seen = append(seen, t.row.Revision)
@@ -159,6 +171,9 @@ func seenRevisions(t tableView) []policy.Revision {
 		if plausible(m.Revision) {
 			seen = append(seen, m.Revision)
 		}
+	}
+	if s := in.snapshot.row; s != nil && plausible(s.Revision) {
+		seen = append(seen, s.Revision)
 	}
 	return seen
 }

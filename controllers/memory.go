@@ -20,6 +20,8 @@ type memory struct {
 	// replicas is the last count, for when the table has lost it; written is when it was written.
 	replicas *policy.Replicas
 	written  time.Time
+	// snapshotWritten is when the ConfigMap was last written.
+	snapshotWritten time.Time
 	// hadPolicies says that the workload had policies while this process led: its row must become a tombstone.
 	hadPolicies bool
 	ready       readyHistory

@@ -24,11 +24,14 @@ type metrics struct {
 	rowsWritten  *prometheus.CounterVec
 	refusals     *prometheus.CounterVec
 	statusWrites prometheus.Counter
-	propagation  prometheus.Histogram
+
+	snapshotWrites, snapshotFailures prometheus.Counter
+
+	propagation prometheus.Histogram
 }
 
-// newMetrics creates the metrics and registers them, unless registerer is nil.
-func newMetrics(registerer prometheus.Registerer, reader client.Reader) (*metrics, error) {
+// newMetrics creates the metrics and registers them, unless registerer is nil; those of the table where there is one.
+func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable bool) (*metrics, error) {
 	m := &metrics{
 		tableUp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_controller_table_up",
@@ -45,6 +48,14 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader) (*metric
 		statusWrites: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_controller_status_writes_total",
 			Help: "Status patches sent to the API server.",
+		}),
+		snapshotWrites: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_controller_snapshot_writes_total",
+			Help: "ConfigMaps with snapshots that were created, changed or deleted.",
+		}),
+		snapshotFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_controller_snapshot_failures_total",
+			Help: "Changes of ConfigMaps with snapshots that the API server refused.",
 		}),
 		propagation: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "weir_controller_propagation_seconds",
@@ -63,9 +74,11 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader) (*metric
 	if registerer == nil {
 		return m, nil
 	}
-	for _, collector := range []prometheus.Collector{
-		m.tableUp, m.rowsWritten, m.refusals, m.statusWrites, m.propagation, policyCollector{reader},
-	} {
+	collectors := []prometheus.Collector{m.statusWrites, m.snapshotWrites, m.snapshotFailures, policyCollector{reader}}
+	if hasTable {
+		collectors = append(collectors, m.tableUp, m.rowsWritten, m.refusals, m.propagation)
+	}
+	for _, collector := range collectors {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}

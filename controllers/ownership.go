@@ -32,6 +32,8 @@ const (
 	tableOurs
 	// tableElsewhere: another installation owns it.
 	tableElsewhere
+	// tableNone: the controller runs without one.
+	tableNone
 )
 
 // tableView is what one pass sees of the table. The zero value is an unreachable table.

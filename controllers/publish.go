@@ -22,6 +22,9 @@ const (
 // view reads what the table holds for the workload. A failing table is a state, not an error; an error says that this
 // process cannot tell whether it leads.
 func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, error) {
+	if r.table == nil {
+		return tableView{state: tableNone}, nil
+	}
 	epoch, err := r.leadership.Epoch(ctx)
 	if err != nil {
 		return tableView{}, err
@@ -53,11 +56,11 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, er
 
 // publish writes what differs, and leaves in in what the table holds afterwards.
 func (r *Reconciler) publish(ctx context.Context, in *input, d *decision) error {
-	if in.table.state != tableOurs || in.table.newer {
-		return nil
-	}
 	if d.forget {
 		return r.forget(ctx, in)
+	}
+	if in.table.state != tableOurs || in.table.newer {
+		return nil
 	}
 	if d.writeRow {
 		if err := r.publishRow(ctx, in, d); err != nil {
@@ -76,7 +79,7 @@ func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) err
 		if err != nil {
 			return err
 		}
-		revision, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in.table))
+		revision, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in))
 		if !ok {
 			if err := r.raise(ctx, highest); err != nil {
 				return err
@@ -126,7 +129,7 @@ func (r *Reconciler) refused(
 		if err != nil || in.table.state != tableOurs {
 			return true, err
 		}
-		_, highest, _ := nextRevision(revision.Epoch, revision, seenRevisions(in.table))
+		_, highest, _ := nextRevision(revision.Epoch, revision, seenRevisions(in))
 		return false, r.raise(ctx, highest)
 	}
 }
@@ -164,7 +167,7 @@ func (r *Reconciler) publishReplicas(ctx context.Context, in *input, replicas po
 		if err != nil {
 			return err
 		}
-		if _, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in.table)); !ok {
+		if _, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in)); !ok {
 			if err := r.raise(ctx, highest); err != nil {
 				return err
 			}
@@ -202,9 +205,11 @@ func (r *Reconciler) publishReplicas(ctx context.Context, in *input, replicas po
 
 // forget drops a workload that has no policy, no row and no enforcer.
 func (r *Reconciler) forget(ctx context.Context, in *input) error {
-	if err := r.table.Forget(ctx, in.workload); err != nil {
-		r.fail(in, fmt.Errorf("forgetting the workload: %w", err))
-		return nil
+	if r.table != nil {
+		if err := r.table.Forget(ctx, in.workload); err != nil {
+			r.fail(in, fmt.Errorf("forgetting the workload: %w", err))
+			return nil
+		}
 	}
 	r.memories.forget(in.workload)
 	return nil

@@ -28,6 +28,7 @@ type input struct {
 	confirmed  bool // the list was read live
 	deployment policy.DeploymentStatus
 	table      tableView
+	snapshot   snapshotView
 	memory     *memory
 }
 
@@ -47,10 +48,9 @@ func (r *Reconciler) read(ctx context.Context, w policy.Workload, now time.Time)
 	if err != nil {
 		return nil, err
 	}
+	in.snapshot = r.viewSnapshot(ctx, w, asksForSnapshot(in.policies))
 	in.table, err = r.view(ctx, w)
-	if replicas := in.table.published.Replicas; replicas != nil {
-		in.memory.replicas = replicas
-	}
+	in.memory.replicas = policy.LaterReplicas(in.table.published.Replicas, in.memory.replicas)
 	return in, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,9 @@ import (
 type world struct {
 	cached, live policies
 	deployment   *appsv1.Deployment
+	configMap    *corev1.ConfigMap // in cache and API server
+	configErr    error             // of the next change of it
+	configWrites int
 	table        *memoryTable
 	statuses     int
 	events       int
@@ -38,7 +42,7 @@ type policies struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	m, err := newMetrics(nil, nil)
+	m, err := newMetrics(nil, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +102,45 @@ func (c *cachedClient) List(_ context.Context, list client.ObjectList, _ ...clie
 }
 
 func (c *cachedClient) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	if into, ok := object.(*corev1.ConfigMap); ok {
+		if c.world.configMap == nil || c.world.configMap.Labels[snapshotLabel] == "" {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, key.Name)
+		}
+		c.world.configMap.DeepCopyInto(into)
+		return nil
+	}
 	d, ok := object.(*appsv1.Deployment)
 	if !ok || c.world.deployment == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, key.Name)
 	}
 	c.world.deployment.DeepCopyInto(d)
+	return nil
+}
+
+func (c *cachedClient) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	return c.world.writeConfigMap(object)
+}
+
+func (c *cachedClient) Update(_ context.Context, object client.Object, _ ...client.UpdateOption) error {
+	return c.world.writeConfigMap(object)
+}
+
+func (c *cachedClient) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	c.world.configWrites++
+	c.world.configMap = nil
+	return c.world.configErr
+}
+
+func (w *world) writeConfigMap(object client.Object) error {
+	written, ok := object.(*corev1.ConfigMap)
+	if !ok {
+		return errors.New("only ConfigMaps are written whole")
+	}
+	w.configWrites++
+	if err := w.configErr; err != nil {
+		return err
+	}
+	w.configMap = written.DeepCopy()
 	return nil
 }
 
@@ -122,8 +160,16 @@ func (p policies) list(list client.ObjectList) error {
 
 type liveReader struct{ world *world }
 
-func (r liveReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return errors.New("nothing is read live but lists")
+func (r liveReader) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	into, ok := object.(*corev1.ConfigMap)
+	if !ok {
+		return errors.New("nothing is read live but lists and ConfigMaps")
+	}
+	if r.world.configMap == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, key.Name)
+	}
+	r.world.configMap.DeepCopyInto(into)
+	return nil
 }
 
 func (r liveReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -166,6 +212,7 @@ type memoryTable struct {
 	row       *policy.Row
 	replicas  *policy.Replicas
 	members   []policy.Report
+	version   int64 // of the members
 	refusals  []policy.Refusal
 	written   []policy.Row
 	counted   int
@@ -175,7 +222,7 @@ type memoryTable struct {
 func (m *memoryTable) Claim(context.Context, string) (string, error) { return m.owner, m.err }
 
 func (m *memoryTable) Read(context.Context, policy.Workload) (policy.Published, error) {
-	published := policy.Published{Replicas: m.replicas, Members: m.members}
+	published := policy.Published{Replicas: m.replicas, Members: m.members, MembersVersion: m.version}
 	if m.row != nil {
 		body, err := policy.EncodeRow(*m.row)
 		if err != nil {

@@ -28,7 +28,8 @@ type Reconciler struct {
 	client     client.Client // reads from caches
 	live       client.Reader
 	recorder   recorder.EventRecorder
-	table      Table
+	table      Table // nil: none
+	snapshots  bool
 	leadership *Leadership
 	owner      *ownership
 	metrics    *metrics
@@ -49,13 +50,16 @@ func (r *Reconciler) reconcile(ctx context.Context, w policy.Workload, now time.
 		return reconcile.Result{}, err
 	}
 	d := decide(in, r.leadership.Installation())
-	if d.removes && in.table.state == tableOurs {
+	if d.removes && (in.table.state == tableOurs || in.snapshot.object != nil) {
 		if err := r.confirm(ctx, in); err != nil {
 			return reconcile.Result{}, err
 		}
 		d = decide(in, r.leadership.Installation())
 	}
 	if err := r.publish(ctx, in, &d); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.publishSnapshot(ctx, in, &d); err != nil {
 		return reconcile.Result{}, err
 	}
 	again, err := r.report(ctx, in, d)
@@ -72,7 +76,7 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 		return reconcile.Result{}
 	}
 	resync := r.resync
-	if len(in.policies) == 0 && in.table.state == tableOurs {
+	if len(in.policies) == 0 && (in.table.state == tableOurs || in.table.state == tableNone) {
 		resync = max(resync, tombstoneResync)
 	}
 	after, priority := jitter(resync), handler.LowPriority
@@ -87,6 +91,7 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 	if in.table.state == tableElsewhere {
 		within(jitter(askEvery))
 	}
+	within(in.snapshot.again)
 	if d.replicas != nil {
 		within(d.lookAgain)
 		if held := in.table.published.Replicas; in.table.state == tableOurs && d.writeReplicas &&

@@ -77,6 +77,14 @@ func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered poli
 		settled:    in.memory.ready.settled(),
 		previous:   p.Status,
 		now:        in.now,
+		snapshot: snapshotFacts{
+			asked:   p.Spec.Snapshot == v1alpha1.SnapshotConfigMap,
+			state:   in.snapshot.state,
+			failure: in.snapshot.failure,
+		},
+	}
+	if row := in.snapshot.row; row != nil {
+		f.snapshot.has, f.snapshot.revision = has(*row, p), row.Revision
 	}
 	if row := in.table.row; row != nil && has(*row, p) {
 		f.written = true
@@ -178,12 +186,14 @@ func holdBack(f facts, status v1alpha1.RateLimitPolicyStatus, remembered policyM
 	return hold
 }
 
+// toldConditions are those whose changes are events; Ready follows from them.
+var toldConditions = []v1alpha1.ConditionType{
+	v1alpha1.ConditionAccepted, v1alpha1.ConditionProgrammed, v1alpha1.ConditionEnforced, v1alpha1.ConditionSnapshotWritten,
+}
+
 // tell emits an event for each condition that flipped to True or False.
 func (r *Reconciler) tell(before, after *v1alpha1.RateLimitPolicy) {
-	for _, condType := range reportedConditions {
-		if condType == v1alpha1.ConditionReady {
-			continue // it follows from the others
-		}
+	for _, condType := range toldConditions {
 		was, is := findCondition(before.Status.Conditions, condType), findCondition(after.Status.Conditions, condType)
 		if is == nil || is.Status == metav1.ConditionUnknown || was != nil && was.Status == is.Status {
 			continue

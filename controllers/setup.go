@@ -9,7 +9,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -26,7 +28,8 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
-// The reconciler reads policies and Deployments and writes nothing but the policies' status, and events.
+// The reconciler reads policies and Deployments and writes nothing but the policies' status, and events. With snapshots it
+// also needs the rights of config/components/snapshot, which are not generated: most installations do without.
 // +kubebuilder:rbac:groups=ratelimit.weir.dev,resources=ratelimitpolicies,verbs=get;list;watch
 // +kubebuilder:rbac:groups=ratelimit.weir.dev,resources=ratelimitpolicies/status,verbs=patch
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch
@@ -43,10 +46,14 @@ const (
 	cacheSyncTimeout = 25 * time.Second
 )
 
-// Options are what a Reconciler needs beyond the manager. Table and Leadership are required.
+// Options are what a Reconciler needs beyond the manager. Leadership is required.
 type Options struct {
+	// Table is where rows are published; nil: only in snapshots.
 	Table      Table
 	Leadership *Leadership
+	// Snapshots lets policies ask for ConfigMaps. It needs the rights of config/components/snapshot, and a cache that was
+	// made for it.
+	Snapshots bool
 	// Namespaces are those whose policies this installation looks after; none means all.
 	Namespaces []string
 	// Resync is how often a workload is compared with the table although nothing has happened. Default 30 s.
@@ -57,13 +64,19 @@ type Options struct {
 	SkipNameValidation bool
 }
 
-// CacheOptions are what the manager's cache must be created with: only what the reconciler reads of Deployments is kept.
-func CacheOptions(namespaces []string) cache.Options {
+// CacheOptions are what the manager's cache must be created with: only what the reconciler reads of Deployments is kept,
+// and of ConfigMaps only those that are snapshots.
+func CacheOptions(namespaces []string, snapshots bool) cache.Options {
 	options := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&appsv1.Deployment{}: {Transform: stripDeployment},
 		},
+	}
+	if snapshots {
+		options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{
+			Label: labels.SelectorFromSet(labels.Set{snapshotLabel: snapshotLabelValue}),
+		}
 	}
 	if len(namespaces) > 0 {
 		options.DefaultNamespaces = map[string]cache.Config{}
@@ -98,7 +111,7 @@ func stripDeployment(object any) (any, error) {
 // SetupWithManager adds the reconciler to a manager. The informers start with the manager, whoever leads, so that a
 // missing permission shows at once and a new leader begins with full caches.
 func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options) error {
-	m, err := newMetrics(options.Registerer, mgr.GetClient())
+	m, err := newMetrics(options.Registerer, mgr.GetClient(), options.Table != nil)
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
@@ -107,6 +120,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 		live:       mgr.GetAPIReader(),
 		recorder:   mgr.GetEventRecorder("weir-controller-manager"),
 		table:      options.Table,
+		snapshots:  options.Snapshots,
 		leadership: options.Leadership,
 		owner: &ownership{
 			table:        options.Table,
@@ -134,7 +148,12 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 	if err := mgr.Add(options.Leadership); err != nil {
 		return err
 	}
-	return builder.TypedControllerManagedBy[policy.Workload](mgr).
+	build := builder.TypedControllerManagedBy[policy.Workload](mgr)
+	if options.Snapshots {
+		build = build.WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.ConfigMap{},
+			handler.TypedEnqueueRequestsFromMapFunc(r.workloadsOfSnapshot)))
+	}
+	return build.
 		Named("ratelimitpolicy").
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &v1alpha1.RateLimitPolicy{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.workloadsOfPolicy), policyChanged())).
@@ -177,6 +196,11 @@ func (r *Reconciler) startInformers(ctx context.Context, mgr manager.Manager) er
 	}
 	if _, err := mgr.GetCache().GetInformer(ctx, &appsv1.Deployment{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching Deployments: %w", err)
+	}
+	if r.snapshots {
+		if _, err := mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watching snapshots: %w", err)
+		}
 	}
 	return nil
 }

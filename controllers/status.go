@@ -28,6 +28,7 @@ type facts struct {
 	table tableView
 	// written says that the row in the table has this generation.
 	written  bool
+	snapshot snapshotFacts
 	replicas *policy.Replicas
 
 	standing standing
@@ -38,6 +39,16 @@ type facts struct {
 
 	previous v1alpha1.RateLimitPolicyStatus
 	now      time.Time
+}
+
+// snapshotFacts are what the status tells of the workload's snapshot.
+type snapshotFacts struct {
+	// asked says that this very policy wants it, and has that it has this generation of the policy.
+	asked, has bool
+	state      snapshotState
+	failure    error
+	// revision is that of its row; zero when there is none.
+	revision policy.Revision
 }
 
 // maxNamedPods bounds how many pods a message names.
@@ -54,6 +65,9 @@ func statusOf(f facts) v1alpha1.RateLimitPolicyStatus {
 	programmed := programmedOf(f)
 	enforced := enforcedOf(f, programmed)
 	conditions := []verdict{accepted, programmed, enforced, readyOf(accepted, programmed, enforced)}
+	if v, ok := snapshotWrittenOf(f); ok {
+		conditions = append(conditions, v)
+	}
 	if v, ok := reconcilingOf(programmed, enforced); ok {
 		conditions = append(conditions, v)
 	}
@@ -69,6 +83,8 @@ func statusOf(f facts) v1alpha1.RateLimitPolicyStatus {
 	}
 	if f.table.row != nil && f.written {
 		status.Revision = inStatus(f.table.row.Revision)
+	} else if f.table.state == tableNone && f.snapshot.has {
+		status.Revision = inStatus(f.snapshot.revision)
 	}
 	for _, v := range conditions {
 		status.Conditions = append(status.Conditions, v.condition(f))
@@ -133,11 +149,79 @@ func programmedOf(f facts) verdict {
 		v.message = "This generation is in the policy table"
 	case f.table.state == tableUnreachable:
 		v.reason, v.message = v1alpha1.ReasonStoreUnreachable, "The policy table does not answer"
+		if f.snapshot.has {
+			v.message += "; this generation is in ConfigMap " + f.configMap()
+		}
+	case f.table.state == tableNone:
+		return programmedWithoutTable(f)
 	default:
 		v.reason, v.message = v1alpha1.ReasonPending, "This generation is about to be written"
 	}
 	return v
 }
+
+// programmedWithoutTable goes by the snapshot, by which alone pods hear of the policy.
+func programmedWithoutTable(f facts) verdict {
+	v := verdict{condType: v1alpha1.ConditionProgrammed, status: metav1.ConditionUnknown, reason: v1alpha1.ReasonNoTable}
+	written, asked := snapshotWrittenOf(f)
+	switch {
+	case f.snapshot.has:
+		v.status, v.reason = metav1.ConditionTrue, v1alpha1.ReasonProgrammed
+		v.message = "This generation is in ConfigMap " + f.configMap()
+	case !asked:
+		v.message = "The controller has no policy table, and no policy of the workload asks for a snapshot"
+	case written.status == metav1.ConditionUnknown:
+		v.reason, v.message = written.reason, written.message
+	default:
+		v.message = "The controller has no policy table. " + written.message
+	}
+	return v
+}
+
+// snapshotWrittenOf is a verdict only of policies that ask for a snapshot.
+func snapshotWrittenOf(f facts) (verdict, bool) {
+	v := verdict{condType: v1alpha1.ConditionSnapshotWritten, status: metav1.ConditionFalse}
+	if !f.snapshot.asked || f.snapshot.state == snapshotUnseen {
+		return v, false
+	}
+	switch {
+	case f.refusal.reason != "":
+		v.reason, v.message = v1alpha1.ReasonNotAccepted, "A policy that is not accepted is not written"
+	case f.snapshot.state == snapshotOff:
+		v.reason, v.message = v1alpha1.ReasonSnapshotsDisabled, "The controller runs without --snapshots"
+	case f.snapshot.state == snapshotTaken:
+		v.reason = v1alpha1.ReasonConfigMapTaken
+		v.message = fmt.Sprintf("ConfigMap %s exists and is not Weir's, so it is left alone", f.configMap())
+	case f.snapshot.state == snapshotFailed:
+		v.reason, v.message = v1alpha1.ReasonSnapshotFailed, firstBytes(f.snapshot.failure.Error(), maxFailure)
+	case !f.exists:
+		v.reason, v.message = v1alpha1.ReasonTargetNotFound, "The ConfigMap belongs to the target, which does not exist"
+	case f.snapshot.has:
+		v.status, v.reason = metav1.ConditionTrue, v1alpha1.ReasonSnapshotWritten
+		v.message = fmt.Sprintf("ConfigMap %s has this generation", f.configMap())
+	case f.table.state == tableElsewhere:
+		v.reason, v.message = v1alpha1.ReasonTableOwnedElsewhere, "Another installation owns the policy table"
+	case f.table.newer:
+		v.reason, v.message = v1alpha1.ReasonNewerTable, "A newer version of the controller wrote the row of this workload"
+	default:
+		v.status, v.reason = metav1.ConditionUnknown, v1alpha1.ReasonPending
+		v.message = fmt.Sprintf("ConfigMap %s is about to be written", f.configMap())
+	}
+	return v, true
+}
+
+// maxFailure bounds what a message quotes of the API server.
+const maxFailure = 512
+
+func firstBytes(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// configMap is the name of the workload's snapshot.
+func (f facts) configMap() string { return policy.SnapshotName(f.workload.Name) }
 
 func enforcedOf(f facts, programmed verdict) verdict {
 	v := verdict{condType: v1alpha1.ConditionEnforced, status: metav1.ConditionUnknown}
@@ -148,6 +232,8 @@ func enforcedOf(f facts, programmed verdict) verdict {
 		v.reason, v.message = v1alpha1.ReasonNotAccepted, "A policy that is not accepted is not enforced"
 	case f.table.state == tableUnreachable:
 		v.reason, v.message = v1alpha1.ReasonStoreUnreachable, "The policy table does not answer, so nothing is known of the pods"
+	case f.table.state == tableNone:
+		v.reason, v.message = v1alpha1.ReasonNoTable, "The controller has no policy table, so nothing is known of the pods"
 	case programmed.status != metav1.ConditionTrue:
 		v.reason, v.message = v1alpha1.ReasonPending, "This generation is not in the policy table"
 	case f.ready == 0 && f.standing.reporting() == 0:
@@ -207,6 +293,8 @@ func readyOf(accepted, programmed, enforced verdict) verdict {
 func reconcilingOf(programmed, enforced verdict) (verdict, bool) {
 	v := verdict{condType: v1alpha1.ConditionReconciling, status: metav1.ConditionTrue, reason: v1alpha1.ReasonProgressing}
 	switch {
+	case programmed.reason == v1alpha1.ReasonNoTable:
+		return verdict{}, false // nothing is on its way
 	case programmed.status == metav1.ConditionUnknown:
 		v.message = programmed.message
 	case enforced.reason == v1alpha1.ReasonPending && programmed.status == metav1.ConditionTrue:

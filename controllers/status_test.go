@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -203,6 +204,98 @@ func TestStatus(t *testing.T) {
 				acceptedTrue, programmedTrue,
 				"Enforced=False EnforcerTooOld: The library in 1 of 3 pods is too old for a rule of this policy: a",
 				"Ready=False EnforcerTooOld: The library in 1 of 3 pods is too old for a rule of this policy: a",
+			},
+		},
+		"a snapshot has this generation": {
+			facts: func(f *facts) { f.snapshot = snapshotFacts{asked: true, has: true, state: snapshotOurs} },
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=True Ready: 3 of 3 pods enforce this generation",
+				"SnapshotWritten=True SnapshotWritten: ConfigMap weir-checkout has this generation",
+			},
+		},
+		"somebody else's ConfigMap": {
+			facts: func(f *facts) { f.snapshot = snapshotFacts{asked: true, state: snapshotTaken} },
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=True Ready: 3 of 3 pods enforce this generation",
+				"SnapshotWritten=False ConfigMapTaken: ConfigMap weir-checkout exists and is not Weir's, so it is left alone",
+			},
+		},
+		"a controller that makes no snapshots": {
+			facts: func(f *facts) { f.snapshot = snapshotFacts{asked: true, state: snapshotOff} },
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=True Ready: 3 of 3 pods enforce this generation",
+				"SnapshotWritten=False SnapshotsDisabled: The controller runs without --snapshots",
+			},
+		},
+		"the API server refuses the ConfigMap": {
+			facts: func(f *facts) {
+				f.snapshot = snapshotFacts{asked: true, state: snapshotFailed, failure: errors.New("writing ConfigMap weir-checkout: exceeded quota")}
+			},
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=True Ready: 3 of 3 pods enforce this generation",
+				"SnapshotWritten=False SnapshotFailed: writing ConfigMap weir-checkout: exceeded quota",
+			},
+		},
+		"an outage, in which an edit reached the snapshot": {
+			facts: func(f *facts) {
+				f.table, f.written = tableView{}, false
+				f.snapshot = snapshotFacts{asked: true, has: true, state: snapshotOurs}
+				f.previous = previously(1, programmed, enforced)
+			},
+			want: []string{
+				acceptedTrue,
+				"Programmed=Unknown StoreUnreachable: The policy table does not answer; this generation is in ConfigMap weir-checkout",
+				"Enforced=Unknown StoreUnreachable: The policy table does not answer, so nothing is known of the pods",
+				"Ready=Unknown StoreUnreachable: The policy table does not answer; this generation is in ConfigMap weir-checkout",
+				"SnapshotWritten=True SnapshotWritten: ConfigMap weir-checkout has this generation",
+				"Reconciling=True Progressing: The policy table does not answer; this generation is in ConfigMap weir-checkout",
+			},
+		},
+		"no table: the snapshot is all there is": {
+			facts: func(f *facts) {
+				f.table, f.written, f.standing = tableView{state: tableNone}, false, standing{}
+				f.snapshot = snapshotFacts{asked: true, has: true, state: snapshotOurs}
+			},
+			want: []string{
+				acceptedTrue,
+				"Programmed=True Programmed: This generation is in ConfigMap weir-checkout",
+				"Enforced=Unknown NoTable: The controller has no policy table, so nothing is known of the pods",
+				"Ready=True Ready: The controller has no policy table, so nothing is known of the pods",
+				"SnapshotWritten=True SnapshotWritten: ConfigMap weir-checkout has this generation",
+			},
+		},
+		"no table, and the snapshot is on its way": {
+			facts: func(f *facts) {
+				f.table, f.written, f.standing = tableView{state: tableNone}, false, standing{}
+				f.snapshot = snapshotFacts{asked: true, state: snapshotOurs}
+			},
+			want: []string{
+				acceptedTrue,
+				"Programmed=Unknown Pending: ConfigMap weir-checkout is about to be written",
+				"Enforced=Unknown NoTable: The controller has no policy table, so nothing is known of the pods",
+				"Ready=Unknown Pending: ConfigMap weir-checkout is about to be written",
+				"SnapshotWritten=Unknown Pending: ConfigMap weir-checkout is about to be written",
+				"Reconciling=True Progressing: ConfigMap weir-checkout is about to be written",
+			},
+		},
+		"no table, and nobody asks for a snapshot": {
+			facts: func(f *facts) {
+				f.table, f.written, f.standing = tableView{state: tableNone}, false, standing{}
+				f.snapshot = snapshotFacts{state: snapshotOurs}
+			},
+			want: []string{
+				acceptedTrue,
+				"Programmed=Unknown NoTable: The controller has no policy table, and no policy of the workload asks for a snapshot",
+				"Enforced=Unknown NoTable: The controller has no policy table, so nothing is known of the pods",
+				"Ready=Unknown NoTable: The controller has no policy table, and no policy of the workload asks for a snapshot",
 			},
 		},
 		"pods that have just started": {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -24,6 +25,9 @@ func (r *Reconciler) watchTable(ctx context.Context, queue workqueue.TypedRateLi
 	sweep := make(chan struct{}, 1)
 	sweep <- struct{}{}
 	go r.sweepOn(ctx, sweep, queue)
+	if r.table == nil {
+		return nil
+	}
 	go r.listen(ctx, func(w *policy.Workload) {
 		switch {
 		case w == nil:
@@ -77,12 +81,16 @@ func (r *Reconciler) sweepOn(ctx context.Context, sweep <-chan struct{}, queue w
 
 // claim says that this installation lives. What goes wrong is told by the passes, which meet it too.
 func (r *Reconciler) claim(ctx context.Context) {
+	if r.table == nil {
+		return
+	}
 	if epoch, err := r.leadership.Epoch(ctx); err == nil {
 		r.owner.check(ctx, epoch)
 	}
 }
 
-// allWorkloads are those that policies target and those that the table knows. With an error it returns what it found.
+// allWorkloads are those that policies target, those that have a snapshot and those that the table knows. With an error
+// it returns what it found.
 func (r *Reconciler) allWorkloads(ctx context.Context) (map[policy.Workload]bool, error) {
 	found := map[policy.Workload]bool{}
 	var list v1alpha1.RateLimitPolicyList
@@ -91,6 +99,20 @@ func (r *Reconciler) allWorkloads(ctx context.Context) (map[policy.Workload]bool
 	}
 	for i := range list.Items {
 		found[targetOf(&list.Items[i])] = true
+	}
+	if r.snapshots {
+		var snapshots corev1.ConfigMapList
+		if err := r.client.List(ctx, &snapshots, client.UnsafeDisableDeepCopy); err != nil {
+			return found, fmt.Errorf("listing snapshots: %w", err)
+		}
+		for i := range snapshots.Items {
+			for _, w := range r.workloadsOfSnapshot(ctx, &snapshots.Items[i]) {
+				found[w] = true
+			}
+		}
+	}
+	if r.table == nil {
+		return found, nil
 	}
 	inTable, err := r.table.Workloads(ctx)
 	for _, w := range inTable {

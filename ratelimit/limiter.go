@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Limiter struct {
 	enforcer *enforcer.Enforcer
 	store    enforcer.Store
 	metrics  *metrics // nil without a Registerer
+	lines    lines    // of those who Wait
+	sleeper  sleeper
 }
 
 // New returns a limiter. It knows no policies until Run has read them.
@@ -60,10 +63,14 @@ func New(o Options) (*Limiter, error) {
 		Library:             version(),
 		Logger:              o.Logger,
 	}
-	if o.Policies != nil {
+	switch {
+	case o.Policies != nil:
 		internal.Table = sourceTable{o.Policies, workload}
-	} else {
+	case client != nil:
 		internal.Table = redisstore.NewMember(client, o.Table, workload)
+		fallthrough
+	default:
+		internal.Files, internal.Workload = newSnapshotFiles(&o), workload.String()
 	}
 	if o.Counters == nil {
 		internal.Store = redisstore.NewStore(redisstore.StoreOptions{
@@ -75,12 +82,13 @@ func New(o Options) (*Limiter, error) {
 	_, internal.InProcess = internal.Store.(*memstore.Store)
 	test, isTest := o.Counters.(testCounters)
 	if isTest {
-		internal.Runtime = test.Runtime()
+		internal.Runtime, internal.SettleAtOnce = test.Runtime(), true
 	}
 
-	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store}
+	l := &Limiter{options: o, enforcer: enforcer.New(internal), store: internal.Store, sleeper: process{}}
 	if isTest {
 		test.Serve(l.enforcer)
+		l.sleeper = test
 	}
 	if o.Registerer != nil {
 		if l.metrics, err = newMetrics(o.Registerer, l.enforcer); err != nil {
@@ -94,6 +102,7 @@ func New(o Options) (*Limiter, error) {
 type testCounters interface {
 	Runtime() enforcer.Runtime
 	Serve(e *enforcer.Enforcer)
+	sleeper
 }
 
 // Run keeps the policies current and reports to the controller that they are enforced, until ctx ends; then it returns
@@ -114,10 +123,29 @@ func (l *Limiter) Run(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
-// WaitReady returns nil once policies are in force, or it is known that there are none for this workload. It returns an
-// error when that is not so StartTimeout after Run began, or when ctx ends. The limiter works all the same: until it
-// has read policies it does what WhenNoPolicy says.
-func (l *Limiter) WaitReady(ctx context.Context) error { return l.enforcer.WaitReady(ctx) }
+// WaitReady returns nil once policies are in force, or it is known that there are none for this workload, and counters
+// that need a schema have it. It returns an error when that is not so StartTimeout after Run began, or when ctx ends.
+// The limiter works all the same: until it has read policies it does what WhenNoPolicy says.
+func (l *Limiter) WaitReady(ctx context.Context) error {
+	if err := l.enforcer.WaitReady(ctx); err != nil {
+		return err
+	}
+	counters, ok := l.store.(interface{ Ready() <-chan struct{} })
+	if !ok {
+		return nil
+	}
+	timeout := cmp.Or(l.options.StartTimeout, enforcer.DefaultStartTimeout)
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-counters.Ready():
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("the counters are not ready after %v", timeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // Decide decides about a request and charges it if it is admitted. It returns within StoreTimeout, and 3 ms more if the
 // process got no processor in time. When ctx ends before, the request is denied with the source Canceled.
@@ -129,6 +157,15 @@ func (l *Limiter) Decide(ctx context.Context, r Request) Decision {
 	d := Decision(l.enforcer.Decide(ctx, enforcer.Request(r)))
 	l.metrics.observe(d, time.Since(start))
 	return d
+}
+
+func (l *Limiter) reserve(ctx context.Context, r Request) (Decision, *enforcer.Charge) {
+	start := time.Now()
+	d, charge := l.enforcer.Reserve(ctx, enforcer.Request(r))
+	if l.metrics != nil {
+		l.metrics.observe(Decision(d), time.Since(start))
+	}
+	return Decision(d), charge
 }
 
 // Peek tells what Decide would say of a request at this moment, and charges nothing.

@@ -27,8 +27,12 @@ var (
 	breakerTripsDesc = describe("breaker_trips_total", "Times that the breaker opened.")
 	rowProblemsDesc  = describe("row_problems_total",
 		"Reads of the policy table that brought no row which could be taken. The last good one stays in force.", "reason")
+	snapshotProblemsDesc = describe("snapshot_problems_total",
+		"Reads and writes of snapshot files that failed, or brought nothing that could be taken. The last good row stays in force.",
+		"file", "reason")
+	rowSourceDesc   = describe("row_source", "1 for where the policies in force were read.", "source")
 	failedPollsDesc = describe("table_failures_total", "Failed reads of the policy table.")
-	tableAgeDesc    = describe("table_age_seconds", "Time since the policy table was last read; since the start if it never was.")
+	tableAgeDesc    = describe("table_age_seconds", "Time since the policy table was last read, or without one the snapshot file; since the start if it never was.")
 	tableOwnedDesc  = describe("table_owned", "0 if the policy table was read and no controller ever wrote to it.")
 	rulesDesc       = describe("rules", "Rules in force.")
 	skippedDesc     = describe("rules_skipped", "Rules that are not enforced because they need a newer library.")
@@ -82,7 +86,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
-		suspicionsDesc, pushedDesc, guardedDesc,
+		suspicionsDesc, pushedDesc, guardedDesc, snapshotProblemsDesc, rowSourceDesc,
 	} {
 		ch <- d
 	}
@@ -94,8 +98,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	for _, r := range f.Rules {
 		for _, o := range enforcer.Outcomes() {
@@ -116,6 +120,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, p := range enforcer.RowProblems() {
 		count(rowProblemsDesc, f.Problems[p], p.String())
+	}
+	for _, source := range enforcer.RowSources() {
+		gauge(rowSourceDesc, number(!f.Revision.IsZero() && f.Source == source), source.String())
+		for _, p := range enforcer.SnapshotProblems() {
+			if source == enforcer.FromKept || source == enforcer.FromMounted && p != enforcer.SnapshotUnwritable {
+				count(snapshotProblemsDesc, f.Files[source][p], source.String(), p.String())
+			}
+		}
 	}
 	count(failedPollsDesc, f.FailedPolls)
 	count(breakerTripsDesc, f.BreakerTrips)

@@ -1,38 +1,63 @@
 package ratelimit
 
 import (
+	"context"
 	"net/http"
-	"reflect"
-
-	"github.com/weir-dev/weir/internal/policy"
 )
 
 // Middleware limits the requests that next serves. Those that are denied get a status, headers and a problem document,
 // and do not reach next; the others get the headers and do.
 //
 // It may stand anywhere. Around an http.ServeMux it asks the mux which pattern serves a request, and behind one it
-// reads the pattern from the request. Where no pattern is known, rules with a route compare it with the path.
+// reads the pattern from the request. Where no pattern is known, rules with a route compare it with the path. For other
+// routers see the packages ratelimit/chilimit, ginlimit, echolimit and muxlimit.
 func (l *Limiter) Middleware(next http.Handler) http.Handler {
 	mux, _ := next.(*http.ServeMux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d := l.Decide(r.Context(), l.request(r, mux))
-		if l.options.OnDecision != nil {
-			l.options.OnDecision(w, r, d)
+		route := r.Pattern
+		if mux != nil {
+			route = MuxRoute(mux, r)
 		}
-		d.SetHeader(w.Header())
-		if !d.Allowed {
-			d.writeProblem(w)
-			return
+		if r, ok := l.Admit(w, r, route); ok {
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
-func (l *Limiter) request(r *http.Request, mux *http.ServeMux) Request {
+// Admit is what Middleware does with one request, for routers that have middleware of their own: it decides, writes the
+// headers of the response, and if the request is denied, answers it and returns false. If it returns true, the router
+// goes on with the request that it returns. The route is Request.Route.
+func (l *Limiter) Admit(w http.ResponseWriter, r *http.Request, route string) (*http.Request, bool) {
+	request := l.request(r, route)
+	var d Decision
+	if l.options.Reserve != nil && l.options.Reserve(r) {
+		reservation := l.Reserve(r.Context(), request)
+		d = reservation.Decision
+		r = r.WithContext(context.WithValue(r.Context(), reservationKey{}, reservation))
+	} else {
+		d = l.Decide(r.Context(), request)
+	}
+	if l.options.OnDecision != nil {
+		l.options.OnDecision(w, r, d)
+	}
+	d.SetHeader(w.Header())
+	if !d.Allowed {
+		d.writeProblem(w)
+	}
+	return r, d.Allowed
+}
+
+// request reads a request of HTTP. The application knows its route better than the router.
+func (l *Limiter) request(r *http.Request, route string) Request {
+	if l.options.Route != nil {
+		if own := l.options.Route(r); own != "" {
+			route = own
+		}
+	}
 	out := Request{
 		Method: r.Method,
 		Host:   r.Host,
-		Route:  l.route(r, mux),
+		Route:  route,
 		Path:   r.URL.EscapedPath(),
 		Header: r.Header,
 		Remote: r.RemoteAddr,
@@ -42,32 +67,3 @@ func (l *Limiter) request(r *http.Request, mux *http.ServeMux) Request {
 	}
 	return out
 }
-
-func (l *Limiter) route(r *http.Request, mux *http.ServeMux) string {
-	if l.options.Route != nil {
-		if route := l.options.Route(r); route != "" {
-			return route
-		}
-	}
-	if mux == nil {
-		return r.Pattern
-	}
-	return MuxRoute(mux, r)
-}
-
-// MuxRoute returns the Route of a request that mux is going to serve: the pattern, or NoRoute where the mux redirects
-// or refuses the request.
-func MuxRoute(mux *http.ServeMux, r *http.Request) string {
-	handler, pattern := mux.Handler(r)
-	if pattern == "" {
-		return NoRoute
-	}
-	// A mux redirects paths that are not clean or lack a slash at the end, and names the pattern that would serve the
-	// other path. That handler does not serve this request.
-	if reflect.TypeOf(handler) == redirect && !policy.Serves(pattern, r.URL.EscapedPath()) {
-		return NoRoute
-	}
-	return pattern
-}
-
-var redirect = reflect.TypeOf(http.RedirectHandler("/", http.StatusMovedPermanently))

@@ -18,13 +18,7 @@ import (
 // limiterOf returns a limiter in memory with the rules of one policy.
 func limiterOf(t testing.TB, rules string, change ...func(*ratelimit.Options)) *ratelimit.Limiter {
 	t.Helper()
-	source, err := file.Text(`
-apiVersion: ratelimit.weir.dev/v1alpha1
-kind: RateLimitPolicy
-metadata: {name: checkout, namespace: shop}
-spec:
-  targetRef: {group: apps, kind: Deployment, name: checkout}
-` + strings.ReplaceAll(strings.Trim(rules, "\n"), "\t", "  "))
+	source, err := file.Text(policyOf(rules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +45,17 @@ spec:
 		t.Fatal(err)
 	}
 	return limiter
+}
+
+// policyOf is a policy with these rules.
+func policyOf(rules string) string {
+	return `
+apiVersion: ratelimit.weir.dev/v1alpha1
+kind: RateLimitPolicy
+metadata: {name: checkout, namespace: shop}
+spec:
+  targetRef: {group: apps, kind: Deployment, name: checkout}
+` + strings.ReplaceAll(strings.Trim(rules, "\n"), "\t", "  ")
 }
 
 func serve(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {

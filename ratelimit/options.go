@@ -17,8 +17,8 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
-// Options says what a Limiter limits and by what means. Namespace, Workload, and Redis or both Counters and Policies
-// must be set; every other zero value is a default.
+// Options says what a Limiter limits and by what means. Namespace, Workload, and Redis or Counters must be set; every
+// other zero value is a default.
 type Options struct {
 	// Namespace and Workload name what the policies target. Workload is the name of a Deployment, "checkout", or
 	// "group/kind/name".
@@ -37,8 +37,20 @@ type Options struct {
 	// Counters is where requests are counted. Default: in Redis. Memory counts in this process.
 	Counters Counters
 
-	// Policies replaces the policy table. Default: the table in Redis. Package ratelimit/file reads files.
+	// Policies replaces the policy table and the snapshot files. Default: the table in Redis, and without Redis the
+	// snapshot file alone. Package ratelimit/file reads policies as YAML.
 	Policies PolicySource
+
+	// SnapshotFile is where the pod mounts the ConfigMap that the controller writes for policies with snapshot:
+	// ConfigMap. It is read at every poll. Its policies and its replica count are used whenever they are newer than what
+	// the policy table gave, so that a replica which starts while Redis is away enforces. It may be absent; one that is
+	// bad leaves in force what is. Default "/etc/weir/row.json", or none if Policies is set.
+	SnapshotFile string
+
+	// SnapshotCache is a file of this replica's own, in an emptyDir, in which the newest policies and replica count are
+	// kept for a container that restarts while Redis is away. Its folder must exist and be writable; up to 517 KiB, twice
+	// while it is replaced. Default: none.
+	SnapshotCache string
 
 	// Attributes tells what the application knows of a request: its user, tenant, plan, price. Policies read them as
 	// {attribute: plan}, and nothing that a client sends is one unless this function makes it one. It runs before every
@@ -48,6 +60,10 @@ type Options struct {
 	// Route returns the template of the route that serves a request, such as "/users/{id}", for routers that the
 	// middleware does not know. An empty string leaves it to the middleware. NoRoute says that none does.
 	Route func(*http.Request) string
+
+	// Reserve says which requests have handlers that settle what they cost: Middleware gives those a Reservation, which
+	// FromContext returns. Default: none.
+	Reserve func(*http.Request) bool
 
 	// OnDecision is called by the middleware after each decision, before anything is written. Default: nothing.
 	OnDecision func(http.ResponseWriter, *http.Request, Decision)
@@ -91,8 +107,8 @@ const (
 	Closed WhenNoPolicy = "Closed" // requests are denied with 503
 )
 
-// NoRoute is the Route of a request that the router serves by no template: one that it refuses or redirects.
-const NoRoute = policy.NoRoute
+// DefaultSnapshotFile is the SnapshotFile of Options that name none.
+const DefaultSnapshotFile = "/etc/weir/row.json"
 
 // OptionsFromEnv reads the environment that Weir's pod template fragment sets:
 //
@@ -100,6 +116,8 @@ const NoRoute = policy.NoRoute
 //	WEIR_NAMESPACE        the pod's namespace
 //	WEIR_WORKLOAD         the name of its Deployment, or group/kind/name
 //	WEIR_TRUSTED_PROXIES  prefixes or addresses, separated by commas
+//	WEIR_SNAPSHOT_FILE    SnapshotFile, "/etc/weir/row.json" if unset
+//	WEIR_SNAPSHOT_CACHE   SnapshotCache, none if unset
 //	POD_NAME              the pod's name
 //
 // Nothing else in this package reads the environment.
@@ -112,6 +130,8 @@ func OptionsFromEnv() (Options, error) {
 		Namespace:      os.Getenv("WEIR_NAMESPACE"),
 		Workload:       os.Getenv("WEIR_WORKLOAD"),
 		Table:          os.Getenv("WEIR_TABLE"),
+		SnapshotFile:   os.Getenv("WEIR_SNAPSHOT_FILE"),
+		SnapshotCache:  os.Getenv("WEIR_SNAPSHOT_CACHE"),
 		TrustedProxies: proxies,
 		Pod:            os.Getenv("POD_NAME"),
 	}, nil
@@ -165,8 +185,11 @@ func (o *Options) validate() error {
 	if o.MaxKeys < 0 {
 		return fmt.Errorf("MaxKeys is %d, want 0 for the default or more", o.MaxKeys)
 	}
-	if o.Redis == nil && (o.Counters == nil || o.Policies == nil) {
-		return errors.New("option Redis must be set, unless Counters and Policies both are")
+	if o.Redis == nil && o.Counters == nil {
+		return errors.New("option Redis must be set, unless Counters is")
+	}
+	if o.Policies != nil && (o.SnapshotFile != "" || o.SnapshotCache != "") {
+		return errors.New("options SnapshotFile and SnapshotCache must not be set beside Policies, which replaces them")
 	}
 	return nil
 }

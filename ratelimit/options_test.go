@@ -31,9 +31,11 @@ func TestOptionsFromEnv(t *testing.T) {
 			env: map[string]string{
 				"WEIR_TABLE": "blue", "WEIR_NAMESPACE": "shop", "WEIR_WORKLOAD": "checkout", "POD_NAME": "checkout-1",
 				"WEIR_TRUSTED_PROXIES": "10.0.0.0/8, 192.0.2.1,2001:db8::/32,",
+				"WEIR_SNAPSHOT_FILE":   "/etc/limits/row.json", "WEIR_SNAPSHOT_CACHE": "/var/cache/weir/row.json",
 			},
 			want: ratelimit.Options{
 				Table: "blue", Namespace: "shop", Workload: "checkout", Pod: "checkout-1",
+				SnapshotFile: "/etc/limits/row.json", SnapshotCache: "/var/cache/weir/row.json",
 				TrustedProxies: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/32"),
 				},
@@ -43,7 +45,7 @@ func TestOptionsFromEnv(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			for _, v := range []string{"WEIR_TABLE", "WEIR_NAMESPACE", "WEIR_WORKLOAD", "WEIR_TRUSTED_PROXIES", "POD_NAME"} {
+			for _, v := range []string{"WEIR_TABLE", "WEIR_NAMESPACE", "WEIR_WORKLOAD", "WEIR_TRUSTED_PROXIES", "WEIR_SNAPSHOT_FILE", "WEIR_SNAPSHOT_CACHE", "POD_NAME"} {
 				t.Setenv(v, tc.env[v])
 			}
 			got, err := ratelimit.OptionsFromEnv()
@@ -70,12 +72,14 @@ func TestOptionsAreChecked(t *testing.T) {
 	}{
 		"good":                        {func(*ratelimit.Options) {}, ""},
 		"a workload in full":          {func(o *ratelimit.Options) { o.Workload = "apps/Deployment/checkout" }, ""},
+		"counters and a snapshot":     {func(o *ratelimit.Options) { o.Policies, o.SnapshotFile = nil, "row.json" }, ""},
 		"Redis alone":                 {func(o *ratelimit.Options) { o.Counters, o.Policies = nil, nil; o.Redis = &redis.UniversalOptions{} }, ""},
 		"no namespace":                {func(o *ratelimit.Options) { o.Namespace = "" }, "Namespace"},
 		"no workload":                 {func(o *ratelimit.Options) { o.Workload = "" }, "Workload"},
 		"a workload of three parts":   {func(o *ratelimit.Options) { o.Workload = "Deployment/checkout" }, "workload"},
 		"no store":                    {func(o *ratelimit.Options) { o.Counters = nil }, "Redis"},
-		"no policies":                 {func(o *ratelimit.Options) { o.Policies = nil }, "Redis"},
+		"policies and a snapshot":     {func(o *ratelimit.Options) { o.SnapshotFile = "row.json" }, "SnapshotFile"},
+		"policies and a cache":        {func(o *ratelimit.Options) { o.SnapshotCache = "row.json" }, "SnapshotCache"},
 		"a negative timeout":          {func(o *ratelimit.Options) { o.StoreTimeout = -time.Second }, "StoreTimeout"},
 		"a negative bound":            {func(o *ratelimit.Options) { o.MaxKeys = -1 }, "MaxKeys"},
 		"an unknown choice":           {func(o *ratelimit.Options) { o.WhenNoPolicy = "Ajar" }, "WhenNoPolicy"},

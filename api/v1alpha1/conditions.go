@@ -42,8 +42,9 @@ const (
 )
 
 const (
-	// ConditionProgrammed says whether this generation was written to the policy table. True is good. An outage of the
-	// store does not take it back.
+	// ConditionProgrammed says whether this generation was written to the policy table; with a controller that runs
+	// without a store, whether it was written to the ConfigMap with the workload's snapshot. True is good. An outage of
+	// the store does not take it back.
 	//
 	// Reasons when True:
 	//
@@ -62,7 +63,7 @@ const (
 	// * "NoTable"
 	ConditionProgrammed ConditionType = "Programmed"
 
-	// ReasonProgrammed means: this generation is in the workload's row.
+	// ReasonProgrammed means: this generation is in the workload's row, or in its snapshot where there is no store.
 	ReasonProgrammed ConditionReason = "Programmed"
 
 	// ReasonNotAccepted means: a policy that is not accepted is not written; see the condition Accepted.
@@ -119,11 +120,50 @@ const (
 	// ReasonNoReplicas means: the workload has no ready pods, or they have just started.
 	ReasonNoReplicas ConditionReason = "NoReplicas"
 
-	// ReasonNoTable means: the controller runs without a store, so pods cannot report.
+	// ReasonNoTable means: the controller runs without a store, so pods cannot report, and hear only of policies whose
+	// workload has a snapshot.
 	ReasonNoTable ConditionReason = "NoTable"
 
 	// ReasonStoreUnreachable means: the store does not answer the controller, so nothing is known of the pods.
 	ReasonStoreUnreachable ConditionReason = "StoreUnreachable"
+)
+
+const (
+	// ConditionSnapshotWritten says whether this generation was written to the ConfigMap with the workload's snapshot.
+	// It is present only while the policy asks for one. True is good.
+	//
+	// Reasons when True:
+	//
+	// * "SnapshotWritten"
+	//
+	// Reasons when False:
+	//
+	// * "SnapshotsDisabled"
+	// * "ConfigMapTaken"
+	// * "SnapshotFailed"
+	// * "TargetNotFound"
+	// * "NotAccepted"
+	// * "TableOwnedElsewhere"
+	// * "NewerTable"
+	//
+	// Reasons when Unknown:
+	//
+	// * "Pending"
+	ConditionSnapshotWritten ConditionType = "SnapshotWritten"
+
+	// ReasonSnapshotWritten means: this generation is in the ConfigMap.
+	ReasonSnapshotWritten ConditionReason = "SnapshotWritten"
+
+	// ReasonSnapshotsDisabled means: the controller runs without --snapshots.
+	ReasonSnapshotsDisabled ConditionReason = "SnapshotsDisabled"
+
+	// ReasonConfigMapTaken means: a ConfigMap of that name exists and is not Weir's, so it is left alone. Rename or
+	// delete it.
+	ReasonConfigMapTaken ConditionReason = "ConfigMapTaken"
+
+	// ReasonSnapshotFailed means: the API server refused to read or write the ConfigMap. The message says why; it is
+	// tried again.
+	ReasonSnapshotFailed ConditionReason = "SnapshotFailed"
 )
 
 const (

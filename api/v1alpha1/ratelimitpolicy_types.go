@@ -85,6 +85,17 @@ type RateLimitPolicySpec struct {
 	// +optional
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
 
+	// snapshot says whether the workload's compiled policies and its replica count
+	// are also kept in a ConfigMap, which pods mount: so pods that start while the
+	// store is away enforce, and local shares follow the replicas. One policy that
+	// asks is enough for all policies of the workload.
+	//
+	// - None (default): they are in the policy table alone.
+	// - ConfigMap: they are also in the ConfigMap weir-NAME, NAME being that of
+	//   the workload.
+	// +optional
+	Snapshot SnapshotMode `json:"snapshot,omitempty"`
+
 	// exempt lists requests that this policy never charges and never denies, such
 	// as probes. A request is exempt when one item of the list holds. Other
 	// policies of the workload still apply to it.
@@ -160,6 +171,19 @@ const (
 	OnStoreFailureFailOpen OnStoreFailure = "FailOpen"
 	// OnStoreFailureFailClosed denies every request that the rule matches.
 	OnStoreFailureFailClosed OnStoreFailure = "FailClosed"
+)
+
+// SnapshotMode says where a copy of the compiled policies is kept beside the
+// policy table.
+//
+// +kubebuilder:validation:Enum=None;ConfigMap
+type SnapshotMode string
+
+const (
+	// SnapshotNone keeps no copy.
+	SnapshotNone SnapshotMode = "None"
+	// SnapshotConfigMap keeps a copy in a ConfigMap.
+	SnapshotConfigMap SnapshotMode = "ConfigMap"
 )
 
 // Exemption describes requests; all fields that are set must hold.

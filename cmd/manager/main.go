@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -74,21 +75,27 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	client, err := o.redis.client()
-	if err != nil {
-		return err
+	var table controllers.Table
+	if len(o.redis.addresses) > 0 {
+		client, err := o.redis.client()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		table = redisstore.NewTable(client, o.table, leadership.Installation())
 	}
-	defer client.Close()
 
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, appsv1.AddToScheme, eventsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("building the scheme: %w", err)
 		}
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                              scheme,
-		Cache:                               controllers.CacheOptions(o.namespaces),
+		Cache:                               controllers.CacheOptions(o.namespaces, o.snapshots),
 		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:              o.probeAddress,
 		LeaderElection:                      o.leaderElect,
@@ -102,8 +109,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	err = controllers.SetupWithManager(ctx, mgr, controllers.Options{
-		Table:      redisstore.NewTable(client, o.table, leadership.Installation()),
+		Table:      table,
 		Leadership: leadership,
+		Snapshots:  o.snapshots,
 		Namespaces: o.namespaces,
 		Resync:     o.resync,
 		Registerer: metrics.Registry,

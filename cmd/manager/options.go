@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type options struct {
 	redis      redisOptions
 	table      string
 	namespaces list
+	snapshots  bool
 
 	metricsAddress string
 	probeAddress   string
@@ -103,7 +105,7 @@ func (o *options) bind(flags *flag.FlagSet, getenv func(string) string) {
 		table = redisstore.DefaultTable
 	}
 	flags.Var(&o.redis.addresses, "redis-address",
-		"host:port of Redis, required; several, separated by commas, are the seeds of a Redis Cluster or the Sentinels")
+		"host:port of Redis; several, separated by commas, are the seeds of a Redis Cluster or the Sentinels; required, unless --snapshots is all that is wanted")
 	flags.StringVar(&o.redis.username, "redis-username", "", "user of Redis")
 	flags.StringVar(&o.redis.passwordFile, "redis-password-file", "",
 		"file with the password for Redis; read anew for each connection, so that it can be rotated")
@@ -120,6 +122,8 @@ func (o *options) bind(flags *flag.FlagSet, getenv func(string) string) {
 	flags.StringVar(&o.table, "table", table,
 		"name of the policy table, which sets installations apart that share a Redis; WEIR_TABLE sets the default")
 	flags.Var(&o.namespaces, "namespaces", "namespaces whose policies are looked after, separated by commas; all when absent")
+	flags.BoolVar(&o.snapshots, "snapshots", false,
+		"keep a ConfigMap for each workload whose policies ask for it; needs the rights of config/components/snapshot")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address to serve metrics on; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address to serve /healthz and /readyz on; 0 serves none")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true,
@@ -135,7 +139,7 @@ func (o *options) bind(flags *flag.FlagSet, getenv func(string) string) {
 var nameRegexp = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (o *options) validate() error {
-	if err := o.redis.validate(); err != nil {
+	if err := o.redis.validate(!o.snapshots); err != nil {
 		return err
 	}
 	if err := redisstore.ValidateTable(o.table); err != nil {
@@ -173,9 +177,15 @@ func validateAddress(flag, address string) error {
 	return nil
 }
 
-func (r *redisOptions) validate() error {
-	if len(r.addresses) == 0 {
-		return errors.New("--redis-address is required")
+func (r *redisOptions) validate(required bool) error {
+	switch {
+	case len(r.addresses) > 0:
+	case required:
+		return errors.New("--redis-address is required, unless --snapshots is given")
+	case !reflect.ValueOf(*r).IsZero():
+		return errors.New("--redis-… need --redis-address")
+	default:
+		return nil
 	}
 	for _, address := range r.addresses {
 		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {

@@ -132,14 +132,10 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	}
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drain)
 	defer cancel()
-	if err := server.Shutdown(draining); err != nil {
-		return fmt.Errorf("draining: %w", err)
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
+	drained := server.Shutdown(draining)
+	// The others share the limits anew as soon as this replica has taken its leave.
 	stopLimiting()
-	return <-limited
+	return errors.Join(drained, <-limited)
 }
 
 // handler is the application behind its limiter. Metrics are for the operator, not for clients, and stand outside.

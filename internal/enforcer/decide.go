@@ -37,6 +37,7 @@ type decision struct {
 	answers [1]Answer
 	group   group    // of that one entry, if the caller asked alone
 	verdict Decision // of what fell back, or was denied without asking
+	charge  *Charge  // of those who settle, else nil
 }
 
 func (d *decision) release() {
@@ -65,6 +66,10 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 	if len(d.want.counters) == 0 {
 		return d.withoutLimits()
 	}
+	if d.e.split {
+		d.fallBack("")
+		return d.verdict
+	}
 	if d.e.options.InProcess {
 		return d.takeHere(ctx)
 	}
@@ -90,6 +95,7 @@ func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool
 		d.fallBack(a.err.Error())
 		return d.verdict
 	}
+	d.noteCharge(a.Answer, a.granted, a.place)
 	return d.answer(a.Answer, a.granted, a.place)
 }
 
@@ -193,6 +199,7 @@ func (d *decision) takeHere(ctx context.Context) Decision {
 		d.fallBack(err.Error())
 		return d.verdict
 	}
+	d.noteCharge(&d.answers[0], d.answers[0].Granted > 0, 0)
 	return d.answer(&d.answers[0], d.answers[0].Granted > 0, 0)
 }
 

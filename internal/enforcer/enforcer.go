@@ -13,14 +13,23 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
-// Options says what an Enforcer works with. Store, Local and Table must be set; the other zero values are defaults.
+// Options says what an Enforcer works with. Store, Local, and Table or Files must be set; the other zero values are
+// defaults.
 type Options struct {
 	Store Store
 	// InProcess says that the store answers at once and cannot fail: it is asked without batches, deadline or breaker.
+	// Without a table it is not asked at all: each replica has its own, so each decides by its share of the limits.
 	InProcess bool
 	// Local holds what this replica admitted, for the time that the store is away.
 	Local Local
 	Table Table
+	// Files are where row and count come from beside the table, or instead of it.
+	Files SnapshotFiles
+	// Workload is "namespace/group/kind/name": files of another one are refused.
+	Workload string
+
+	// SettleAtOnce has the store hear of what is settled before Settle returns, for tests.
+	SettleAtOnce bool
 
 	TrustedProxies []netip.Prefix
 	StoreTimeout   time.Duration // DefaultStoreTimeout
@@ -64,13 +73,20 @@ type Enforcer struct {
 	wasRead  atomic.Bool
 
 	table tableView // belongs to Poll
+	files filesView // belongs to Poll
 	poll  sync.Mutex
 
 	ready     chan struct{} // closed once WaitReady may return
 	readyOnce sync.Once
 	readyErr  error
 
+	// split says that the replicas share no store, only the limits.
+	split bool
+
 	decisions sync.Pool // of *decision
+
+	settling atomic.Bool  // the store is about to be told of what was charged afterwards
+	settles  atomic.Int64 // of them, in this process
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -101,6 +117,7 @@ func New(o Options) *Enforcer {
 		denials: newDenials(),
 		tallies: new(tallies),
 		ready:   make(chan struct{}),
+		split:   o.InProcess && o.Table == nil,
 	}
 	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
 	e.pusher, _ = o.Store.(Pusher)
@@ -227,7 +244,10 @@ func (e *Enforcer) sendProbe() {
 			cause = err.Error()
 		}
 	}
+	if cause != "" && cause != e.breaker.why() {
+		e.log.Warn("Still deciding without the store", "cause", cause)
+	}
 	if e.breaker.probed(e.clock.monotonic(), cause == "", cause) {
-		e.log.Info("Store answers again")
+		e.log.Info("Store answers again, and knows what this replica used without it")
 	}
 }

@@ -11,6 +11,14 @@ import (
 // back.
 const failClosedRetry = time.Second
 
+// onFailure is who decides about a rule without the store.
+func (d *decision) onFailure(r *rule) policy.OnStoreFailure {
+	if d.e.split { // there is none that could fail
+		return policy.OnStoreFailureLocalShare
+	}
+	return r.onFailure
+}
+
 // fallBack decides without the store, by each rule's own onStoreFailure, and says whether and when it admitted. One rule that
 // fails closed denies; then the local shares of the others decide, all or none; what remains fails open. The verdict
 // is left in d.
@@ -22,7 +30,7 @@ func (d *decision) fallBack(cause string) (admitted bool, at int64) {
 	var open *rule
 	for i := range d.want.origins[:d.want.enforced] {
 		o := d.want.origins[i]
-		switch o.rule.onFailure {
+		switch d.onFailure(o.rule) {
 		case policy.OnStoreFailureFailClosed:
 			d.verdict = d.refuse(o.rule, FailClosedDenied, Decision{
 				Status: http.StatusServiceUnavailable, RetryAfter: failClosedRetry, Source: SourceFailClosed, Cause: cause,
@@ -81,7 +89,7 @@ func (d *decision) noteOpen(now int64) {
 		return
 	}
 	for i := range d.want.origins[:d.want.enforced] {
-		if d.want.origins[i].rule.onFailure == policy.OnStoreFailureFailOpen {
+		if d.onFailure(d.want.origins[i].rule) == policy.OnStoreFailureFailOpen {
 			d.e.options.Local.Admit(now, &d.want.counters[i], int64(d.e.place().N))
 		}
 	}
@@ -91,7 +99,7 @@ func (d *decision) noteOpen(now int64) {
 func (d *decision) shareShadows() {
 	start := d.want.enforced
 	for i, end := range d.want.shadow[:len(d.shadows)] {
-		if d.shadows[i].onFailure == policy.OnStoreFailureLocalShare {
+		if d.onFailure(d.shadows[i]) == policy.OnStoreFailureLocalShare {
 			for j := start; j < end; j++ {
 				d.addShare(j)
 			}
@@ -105,7 +113,7 @@ func (d *decision) countShadowShares(a *Answer) {
 	share := 0
 	for _, rule := range d.shadows {
 		outcome := ShadowAdmitted
-		switch rule.onFailure {
+		switch d.onFailure(rule) {
 		case policy.OnStoreFailureFailClosed:
 			outcome = ShadowDenied
 		case policy.OnStoreFailureLocalShare:

@@ -1,6 +1,10 @@
 package enforcer
 
-import "github.com/weir-dev/weir/internal/enforcer/algorithm"
+import (
+	"context"
+
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
+)
 
 // Share is what this replica admits on its own of one counter at one moment.
 type Share struct {
@@ -43,6 +47,12 @@ type Local interface {
 	Admit(now int64, c *Counter, replicas int64)
 	// Granted says that the store has charged now what TakeShare granted at the time taken.
 	Granted(now int64, c *Counter, taken int64)
+
+	// Return takes back an amount that Note charged at the time taken, for requests that were never made.
+	Return(now int64, c *Counter, taken, amount, replicas int64)
+
+	// Reset forgets counters: nothing was used of them.
+	Reset(ctx context.Context, counters []Counter) error
 
 	// Suspect has all counters told anew, Follow each charge told to the rounds that are joined, both until Trust.
 	Suspect()

@@ -76,6 +76,11 @@ func (e *Enforcer) answered() {
 
 // suspect has every counter told anew, because the store may have lost charges.
 func (e *Enforcer) suspect(why string) {
+	e.beginSuspicion()
+	e.log.Info("Store may have lost charges, telling it what this replica used", "cause", why)
+}
+
+func (e *Enforcer) beginSuspicion() {
 	now := e.clock.monotonic()
 	e.tellMu.Lock()
 	e.suspected, e.until = max(1, now), now+RoundLife
@@ -86,13 +91,11 @@ func (e *Enforcer) suspect(why string) {
 	if e.pusher != nil {
 		e.options.Local.Suspect()
 	}
-	e.log.Info("Store may have lost charges, telling it what this replica used", "cause", why)
 }
 
 // catchUp tells a store that answers again, before decisions ask it.
 func (e *Enforcer) catchUp() error {
-	e.doubt.Store(false)
-	e.suspect("the store was away")
+	e.beginSuspicion()
 	if err := e.push(); err != nil {
 		return err
 	}

@@ -168,7 +168,7 @@ func (e *Enforcer) Shares(r Request) []LimitShare {
 	}
 	var shares []LimitShare
 	for i, o := range d.want.origins[:d.want.enforced] {
-		if o.rule.onFailure == policy.OnStoreFailureLocalShare {
+		if d.onFailure(o.rule) == policy.OnStoreFailureLocalShare {
 			shares = append(shares, LimitShare{
 				Policy: o.rule.policy, Rule: o.rule.name, Limit: o.limit.row, Rounding: o.rule.rounding,
 				Share: e.shareOf(o, d.want.counters[i].Identity),

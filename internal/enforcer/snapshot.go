@@ -13,6 +13,7 @@ import (
 // snapshot is a row made ready for decisions. It does not change: readers load it from an atomic pointer.
 type snapshot struct {
 	revision policy.Revision
+	source   RowSource
 	// skipped counts the rules that need features which this library does not know.
 	skipped int
 	matcher *policy.Matcher

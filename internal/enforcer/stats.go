@@ -198,6 +198,7 @@ type counts struct {
 	general  [generals]atomic.Uint64
 	late     [lates]atomic.Uint64
 	problems [rowProblems]atomic.Uint64
+	files    [rowSources][snapshotProblems]atomic.Uint64
 	failures [len(reasons)]atomic.Uint64
 	opened   atomic.Uint64
 	// suspicions of a store that lost charges, and counters that it was told of.
@@ -222,9 +223,11 @@ type Figures struct {
 	General      [generals]uint64
 	Late         [lates]uint64
 	Problems     [rowProblems]uint64
+	Files        [rowSources][snapshotProblems]uint64
 	Failures     map[Reason]uint64
 	FailedPolls  uint64
 	Revision     policy.Revision // zero while no row is in force
+	Source       RowSource       // of the row in force
 	Skipped      int
 	BreakerOpen  bool
 	BreakerTrips uint64
@@ -250,7 +253,7 @@ type RuleFigures struct {
 func (e *Enforcer) Figures() Figures {
 	f := Figures{Failures: make(map[Reason]uint64, len(reasons))}
 	if s := e.snapshot.Load(); s != nil {
-		f.Revision, f.Skipped = s.revision, s.skipped
+		f.Revision, f.Source, f.Skipped = s.revision, s.source, s.skipped
 		for i := range s.rules {
 			r := &s.rules[i]
 			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load()}
@@ -268,6 +271,11 @@ func (e *Enforcer) Figures() Figures {
 	}
 	for i := range f.Problems {
 		f.Problems[i] = e.counts.problems[i].Load()
+	}
+	for i := range f.Files {
+		for j := range f.Files[i] {
+			f.Files[i][j] = e.counts.files[i][j].Load()
+		}
 	}
 	for i, reason := range reasons {
 		f.Failures[reason] = e.counts.failures[i].Load()

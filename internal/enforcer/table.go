@@ -30,7 +30,9 @@ const (
 type tableView struct {
 	row          []byte // the last that was read, so that an equal one is not decoded again
 	refused      []byte // the last that was not taken, so that it is logged once
+	counted      []byte // the last count that was read
 	replicas     *policy.Replicas
+	fromFile     bool  // the replicas are a snapshot's, later than what the table said
 	replicasSeen int64 // monotonic µs since which the members that they count are the same
 	standing     *Standing
 	failing      bool
@@ -43,12 +45,16 @@ type tableView struct {
 	members crowd
 }
 
-// crowd is how many members live, by what the heartbeats of this replica said. A lower number counts once it has
-// lasted: while the store was away members have expired, and come back one by one.
-type crowd struct {
-	n     int
-	lower int   // the highest of the lower numbers since
-	since int64 // monotonic µs, 0 while the number is not lower
+// crowd is how many members live, by what the heartbeats of this replica said: the highest number of the last while.
+// A fall counts once it has lasted: while the store was away members have expired, and come back one by one.
+//
+// It is a staircase: each step is lower than the one before it and was heard later, so the first is the highest.
+type crowd []heardOf
+
+// heardOf is a number of members and when (monotonic µs) it was last heard.
+type heardOf struct {
+	n  int
+	at int64
 }
 
 // crowdHold is as long as a fall of pods has to last for the controller.
@@ -56,16 +62,25 @@ const crowdHold = 30 * time.Second
 
 // hear takes the number of members that a heartbeat said.
 func (c *crowd) hear(count int, now int64) {
-	switch {
-	case count >= c.n:
-		*c = crowd{n: count}
-	case c.since == 0:
-		c.lower, c.since = count, max(1, now)
-	case now-c.since >= crowdHold.Microseconds():
-		*c = crowd{n: max(c.lower, count)}
-	default:
-		c.lower = max(c.lower, count)
+	steps := slices.DeleteFunc(*c, func(step heardOf) bool {
+		return step.n <= count || now-step.at >= crowdHold.Microseconds()
+	})
+	*c = append(steps, heardOf{count, now})
+}
+
+// miss takes a heartbeat that failed: a fall cannot have lasted through it.
+func (c *crowd) miss(now int64) {
+	if len(*c) > 0 {
+		*c = crowd{{c.most(), now}}
 	}
+}
+
+// most is the number that counts, 0 before the first heartbeat.
+func (c crowd) most() int {
+	if len(c) == 0 {
+		return 0
+	}
+	return c[0].n
 }
 
 // Run keeps the policies current until ctx ends, and then takes this replica out of the members. Before and after it,
@@ -73,14 +88,16 @@ func (c *crowd) hear(count int, now int64) {
 func (e *Enforcer) Run(ctx context.Context) error {
 	hints := make(chan struct{}, 1)
 	listening := make(chan error, 1)
-	go func() {
-		listening <- e.options.Table.Listen(ctx, func() {
-			select {
-			case hints <- struct{}{}:
-			default:
-			}
-		})
-	}()
+	if e.options.Table != nil {
+		go func() {
+			listening <- e.options.Table.Listen(ctx, func() {
+				select {
+				case hints <- struct{}{}:
+				default:
+				}
+			})
+		}()
+	}
 	start := e.clock.monotonic()
 	wait := retryMin
 	hinted := false
@@ -121,6 +138,9 @@ func (e *Enforcer) Run(ctx context.Context) error {
 func spread(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
 func (e *Enforcer) leave(ctx context.Context) {
+	if e.options.Table == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tableTimeout)
 	defer cancel()
 	if err := e.options.Table.Leave(ctx, e.member); err != nil {
@@ -128,11 +148,26 @@ func (e *Enforcer) leave(ctx context.Context) {
 	}
 }
 
-// Poll reads the table once, takes what is new, and reports what is in force. If decisions are made without the store,
-// it is also asked whether it is back, when it is time to.
+// Poll reads the snapshot files and the table once, takes what is new, and reports what is in force. If decisions are
+// made without the store, it is also asked whether it is back, when it is time to.
 func (e *Enforcer) Poll(ctx context.Context) error {
 	e.poll.Lock()
 	defer e.poll.Unlock()
+	e.readFiles()
+	var err error
+	if e.options.Table == nil {
+		err = e.pollWithoutTable()
+	} else {
+		err = e.pollTable(ctx)
+	}
+	e.keepFile()
+	if e.breaker.open.Load() {
+		e.probe()
+	}
+	return err
+}
+
+func (e *Enforcer) pollTable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	err := e.readTable(ctx)
@@ -150,15 +185,15 @@ func (e *Enforcer) Poll(ctx context.Context) error {
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
 		e.table.heard, e.table.failed = 0, e.clock.monotonic()
-		e.table.members.since = 0
+		e.table.members.miss(e.table.failed)
+		if e.table.fromFile {
+			e.settle(e.table.failed) // nobody says any more how many members live
+		}
 		e.doubted(err)
 		if !e.table.failing {
 			e.table.failing = true
 			e.log.Warn("Cannot read the policy table, going by what was read last", "error", err)
 		}
-	}
-	if e.breaker.open.Load() {
-		e.probe()
 	}
 	return err
 }
@@ -199,11 +234,7 @@ func (e *Enforcer) takeRow(data []byte) {
 	if e.table.row != nil && slices.Equal(data, e.table.row) {
 		return
 	}
-	row, skipped, err := policy.DecodeRow(data)
-	var next *snapshot
-	if err == nil {
-		next, err = compileRow(row, len(skipped), e.tallies)
-	}
+	next, skipped, err := e.compile(data)
 	current := e.snapshot.Load()
 	switch {
 	case errors.Is(err, policy.ErrNewerVersion):
@@ -212,17 +243,35 @@ func (e *Enforcer) takeRow(data []byte) {
 	case err != nil:
 		e.refuseRow(data, RowCorrupt, err)
 		return
-	case current != nil && row.Revision.Compare(current.revision) < 0:
-		e.refuseRow(data, RowOlder, fmt.Errorf("revision %v is lower than %v", row.Revision, current.revision))
+	case current != nil && next.revision.Compare(current.revision) < 0:
+		e.refuseRow(data, RowOlder, fmt.Errorf("revision %v is lower than %v", next.revision, current.revision))
 		return
-	case current != nil && row.Revision.Compare(current.revision) == 0:
-		e.table.row = slices.Clone(data)
+	case current != nil && next.revision.Compare(current.revision) == 0:
+		e.table.row, e.table.refused = slices.Clone(data), nil
 		return
 	}
 	e.table.row, e.table.refused = slices.Clone(data), nil
+	e.enforce(next, skipped, e.table.row, FromTable)
+}
+
+// compile makes an encoded row ready for decisions.
+func (e *Enforcer) compile(data []byte) (*snapshot, []policy.Problem, error) {
+	row, skipped, err := policy.DecodeRow(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	next, err := compileRow(row, len(skipped), e.tallies)
+	return next, skipped, err
+}
+
+// enforce puts a row in force.
+func (e *Enforcer) enforce(next *snapshot, skipped []policy.Problem, data []byte, source RowSource) {
+	next.source = source
 	e.snapshot.Store(next)
 	e.tallies.keep(next)
-	e.log.Info("Policies in force", "revision", row.Revision, "rules", len(next.rules), "skipped", next.skipped)
+	e.files.row, e.files.dirty = data, true
+	e.log.Info("Policies in force", "revision", next.revision, "source", source.String(), "rules", len(next.rules),
+		"skipped", next.skipped)
 	for _, problem := range skipped {
 		e.log.Warn("Rule skipped", "policy", problem.Policy, "rule", problem.Rule, "needs", problem.Needs)
 	}
@@ -246,15 +295,29 @@ func (e *Enforcer) takeReplicas(data []byte, now int64) {
 		e.log.Debug("Replica count not taken", "error", err)
 		return
 	}
+	first := e.table.counted == nil
+	if first && e.table.standing == nil {
+		e.beginIdle(&replicas, now)
+	}
+	if e.table.fromFile && (first || slices.Equal(data, e.table.counted)) && replicas.At < e.table.replicas.At {
+		e.table.counted = slices.Clone(data)
+		return // a snapshot told of a later count, which the table has yet to hear
+	}
+	e.table.counted = slices.Clone(data)
+	e.useReplicas(&replicas, e.table.counted, false, now)
+}
+
+// useReplicas goes by a count from now on.
+func (e *Enforcer) useReplicas(replicas *policy.Replicas, data []byte, fromFile bool, now int64) {
 	// What others did not hear either, because the table could not be read, has not stood yet.
 	unheard := e.table.heard == 0 && !e.place().Exact
 	if last := e.table.replicas; unheard || last == nil || last.MembersVersion != replicas.MembersVersion || last.N != replicas.N {
 		e.table.replicasSeen = now
 	}
-	if e.table.replicas == nil && e.table.standing == nil {
-		e.beginIdle(&replicas, now)
+	if !slices.Equal(data, e.files.replicas) {
+		e.files.replicas, e.files.dirty = data, true
 	}
-	e.table.replicas = &replicas
+	e.table.replicas, e.table.fromFile = replicas, fromFile
 	e.settle(now)
 }
 
@@ -302,7 +365,17 @@ func (e *Enforcer) beat(ctx context.Context) error {
 
 // settle works out this replica's place among those that share the limits.
 func (e *Enforcer) settle(now int64) {
-	place := placeOf(e.table.replicas, e.table.standing, e.table.members.n, time.Duration(now-e.table.replicasSeen)*time.Microsecond)
+	standing, settle := e.table.standing, settleTime
+	if e.table.fromFile {
+		settle = policy.SnapshotPropagation
+		if standing != nil && e.table.heard == 0 { // what the table said of live members is older than the snapshot
+			old := *standing
+			old.Count = 0
+			standing, e.table.members = &old, crowd{}
+		}
+	}
+	stood := time.Duration(now-e.table.replicasSeen) * time.Microsecond
+	place := placeOf(e.table.replicas, standing, e.table.members.most(), stood >= settle)
 	if last := e.place(); place != last || e.places.Load().Version() == 0 {
 		e.movePlaces(func(p *policy.Places) *policy.Places { return p.Move(place, now) })
 		e.log.Debug("Place among the replicas", "rank", place.Rank, "replicas", place.N, "exact", place.Exact)
@@ -310,8 +383,8 @@ func (e *Enforcer) settle(now int64) {
 }
 
 // placeOf says how many share the limits and which of them this replica is. The rank is only good for a part of a
-// remainder when it comes from the same set of members as the count, and that has stood for a while.
-func placeOf(replicas *policy.Replicas, standing *Standing, members int, stood time.Duration) policy.Replica {
+// remainder when it comes from the same set of members as the count, and that has stood long enough.
+func placeOf(replicas *policy.Replicas, standing *Standing, members int, stood bool) policy.Replica {
 	place := policy.Replica{N: 1}
 	if replicas != nil {
 		place.N = replicas.N
@@ -321,8 +394,7 @@ func placeOf(replicas *policy.Replicas, standing *Standing, members int, stood t
 	}
 	place.Rank = standing.Rank
 	place.N = max(place.N, standing.Count, members, 1)
-	place.Exact = replicas != nil && replicas.N == place.N && replicas.MembersVersion == standing.Version &&
-		stood >= settleTime
+	place.Exact = replicas != nil && replicas.N == place.N && replicas.MembersVersion == standing.Version && stood
 	return place
 }
 

@@ -2,13 +2,7 @@ package pgstore
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"io"
-	"net"
-	"os"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -50,14 +44,7 @@ func (e *connectError) Unwrap() error { return e.err }
 
 // classify wraps an error with its reason, unless it has one.
 func classify(err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *enforcer.StoreError
-	if errors.As(err, &known) {
-		return err
-	}
-	return &enforcer.StoreError{Reason: reason(err), Err: err}
+	return enforcer.Classify(err, reason)
 }
 
 // reason tells the kind of a failure. A caller that hung up is ReasonOther: that is no verdict on the database.
@@ -82,7 +69,10 @@ func reason(err error) enforcer.Reason {
 		}
 		return enforcer.ReasonOther
 	}
-	known := reasonOfNetwork(err)
+	known := enforcer.NetworkReason(err)
+	if known == enforcer.ReasonOther && pgconn.Timeout(err) {
+		known = enforcer.ReasonTimeout
+	}
 	if known == enforcer.ReasonTimeout && errors.As(err, &connect) && !dialed(err) {
 		return enforcer.ReasonClients // all connections of the pool are busy
 	}
@@ -93,34 +83,4 @@ func reason(err error) enforcer.Reason {
 func dialed(err error) bool {
 	var dial *pgconn.ConnectError
 	return errors.As(err, &dial)
-}
-
-func reasonOfNetwork(err error) enforcer.Reason {
-	var (
-		dns         *net.DNSError
-		certificate *tls.CertificateVerificationError
-		alert       tls.AlertError
-		record      tls.RecordHeaderError
-		authority   x509.UnknownAuthorityError
-		hostname    x509.HostnameError
-		invalid     x509.CertificateInvalidError
-		network     net.Error
-	)
-	switch {
-	case errors.As(err, &dns):
-		return enforcer.ReasonDNS
-	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record), errors.As(err, &authority),
-		errors.As(err, &hostname), errors.As(err, &invalid):
-		return enforcer.ReasonTLS
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH),
-		errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENOENT):
-		return enforcer.ReasonRefused
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return enforcer.ReasonReset
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), pgconn.Timeout(err),
-		errors.As(err, &network) && network.Timeout():
-		return enforcer.ReasonTimeout
-	}
-	return enforcer.ReasonOther
 }

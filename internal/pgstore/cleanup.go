@@ -26,6 +26,7 @@ func (s *Store) Run(ctx context.Context) error {
 	for {
 		err := s.Prepare(ctx)
 		if err == nil {
+			s.readyOnce.Do(func() { close(s.ready) })
 			break
 		}
 		s.report("Preparing the counters failed", err)

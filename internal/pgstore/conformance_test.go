@@ -23,7 +23,7 @@ import (
 func TestConformance(t *testing.T) {
 	dsn := env.Postgres(t).DSN
 	admin := prepared(t, dsn, 2)
-	newStore, options := conformance(dsn, admin, storetest.Options{Steps: 200_000})
+	newStore, options := conformance(dsn, admin, storetest.Options{Steps: 200_000, Pusher: true})
 	storetest.Run(t, newStore, options)
 	// Rows are locked in one order, so the races above cannot have deadlocked and been saved by the second attempt.
 	if n := number(t, admin, "select deadlocks from pg_stat_database where datname = current_database()"); n != 0 {
@@ -37,7 +37,7 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 	dsn := env.Postgres(t).DSN
 	admin := prepared(t, dsn, 2)
 	pooled := pgBouncer(t, dsn)
-	newStore, options := conformance(pooled, admin, storetest.Options{Steps: 10_000, Rounds: 10})
+	newStore, options := conformance(pooled, admin, storetest.Options{Steps: 10_000, Rounds: 10, Pusher: true})
 	storetest.Run(t, newStore, options)
 
 	t.Run("the schema is created through it", func(t *testing.T) {

@@ -22,7 +22,7 @@ var (
 
 // version is what the function version returns where the schema is the one of this code. It grows with every change
 // that an older library can live with; a function that changes otherwise gets another name.
-const version = 1
+const version = 2
 
 // schemaLock keeps replicas that start together from creating the same things; "Weir" in ASCII.
 const schemaLock = 0x57656972

@@ -24,6 +24,9 @@ const (
 // statements are the texts that a Store sends.
 type statements struct {
 	begin, timeout, step, reset, cleanUp, commit string
+
+	// Those of a push.
+	create, clock, states, charges, told, saveStates, dropCharges, saveCharges, saveTold string
 }
 
 func newStatements(schema string, timeout time.Duration) statements {
@@ -33,9 +36,29 @@ func newStatements(schema string, timeout time.Duration) statements {
 		begin:   "begin isolation level read committed",
 		timeout: "select set_config('statement_timeout', '" + strconv.FormatInt(ms, 10) + "', true)",
 		step:    inSchema(`select now, granted, results from "weir".step($1, $2, $3, $4, $5, $6, $7)`, schema),
-		reset:   inSchema(`select "weir".forget($1)`, schema),
+		reset:   inSchema(`select "weir".reset($1, $2)`, schema),
 		cleanUp: inSchema(`select pages, deleted from "weir".clean_up($1, $2, $3)`, schema),
 		commit:  "commit",
+
+		create: inSchema(`insert into "weir".counters as c (key, format, at, used, carry, expires)
+			select u.key, 1, 0, 0, 0, 0 from unnest($1::bytea[]) u(key) on conflict (key) do update set format = 1 where false`, schema),
+		clock:   "select (extract(epoch from clock_timestamp()) * 1000000)::bigint",
+		states:  inSchema(`select key, format, at, used, carry from "weir".counters where key = any ($1::bytea[])`, schema),
+		charges: inSchema(`select key, at, cost from "weir".charges where key = any ($1::bytea[]) order by key, at`, schema),
+		told:    inSchema(`select key, format, round, reset, seen, sum from "weir".told where key = any ($1::bytea[])`, schema),
+		saveStates: inSchema(`update "weir".counters c
+			set at = u.at, used = u.used, carry = u.carry, expires = u.expires
+			from unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) u(key, at, used, carry, expires)
+			where c.key = u.key`, schema),
+		dropCharges: inSchema(`delete from "weir".charges where key = any ($1::bytea[])`, schema),
+		saveCharges: inSchema(`insert into "weir".charges (key, at, cost, before)
+			select * from unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[])`, schema),
+		saveTold: inSchema(`insert into "weir".told (key, format, round, reset, seen, sum, expires)
+			select u.key, 1, u.round, u.reset, u.seen::jsonb, u.sum::jsonb, u.expires
+			from unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[])
+				u(key, round, reset, seen, sum, expires)
+			on conflict (key) do update set format = 1, round = excluded.round, reset = excluded.reset,
+				seen = excluded.seen, sum = excluded.sum, expires = excluded.expires`, schema),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,8 @@ type Store struct {
 	time     func() int64
 	// demanding is set once the database has shown that its default isolation is stricter than the statements need.
 	demanding atomic.Bool
+	readyOnce sync.Once
+	ready     chan struct{}
 }
 
 var _ enforcer.Store = (*Store)(nil)
@@ -62,8 +65,12 @@ func New(pool *pgxpool.Pool, options Options) *Store {
 		interval: cmp.Or(options.CleanUpInterval, DefaultCleanUpInterval),
 		logger:   options.Logger,
 		time:     options.Time,
+		ready:    make(chan struct{}),
 	}
 }
+
+// Ready is closed once Run has found the schema in the database, or created it.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
 
 // Take answers the entries in order with one statement, in one round trip.
 func (s *Store) Take(ctx context.Context, entries []enforcer.Entry, answers []enforcer.Answer) (int64, error) {
@@ -117,8 +124,8 @@ func (s *Store) Reset(ctx context.Context, counters []enforcer.Counter) error {
 	}
 	reset := statement{
 		sql:    s.sql.reset,
-		oids:   []uint32{pgtype.ByteaArrayOID},
-		params: [][]byte{encodeByteas(b.sorted().keys)},
+		oids:   []uint32{pgtype.ByteaArrayOID, pgtype.Int8OID},
+		params: [][]byte{encodeByteas(b.sorted().keys), s.now()},
 	}
 	if _, err := s.run(ctx, reset); err != nil {
 		return fmt.Errorf("resetting: %w", err)

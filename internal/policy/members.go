@@ -25,8 +25,8 @@ type Replicas struct {
 	Ready       int `json:"ready"`
 	Desired     int `json:"desired"`
 	Terminating int `json:"terminating"`
-	// At is when N or MembersVersion last changed, in µs of the writer's clock; MembersVersion is the version of the
-	// members then.
+	// At is when N or MembersVersion last changed, in µs of the writer's clock, and later than the count before in any
+	// case: of two counts the later one is the newer. MembersVersion is the version of the members then.
 	At             int64 `json:"at"`
 	MembersVersion int64 `json:"membersVersion"`
 	// RaisedTo was asked for at RaisedAt: for 60 s N is at least that. Zero when nothing is pending.

@@ -66,8 +66,10 @@ func CountReplicas(
 		}
 	}
 	next.At = now
-	if previous != nil && previous.N == next.N && previous.MembersVersion == next.MembersVersion {
-		next.At = previous.At
+	if previous != nil {
+		if next.At = max(now, previous.At+1); previous.N == next.N && previous.MembersVersion == next.MembersVersion {
+			next.At = previous.At
+		}
 	}
 	return next, next.lookAgain(now)
 }

@@ -27,6 +27,8 @@ type Spec struct {
 	Mode Mode `json:"mode,omitempty"`
 	// OnStoreFailure is LocalShare (default), FailOpen or FailClosed; rules inherit it.
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
+	// Snapshot is None (default) or ConfigMap. One policy that asks is enough for the whole workload.
+	Snapshot SnapshotMode `json:"snapshot,omitempty"`
 	// Exempt requests are never charged and never denied by this policy.
 	Exempt []Exemption `json:"exempt,omitempty"`
 	Rules  []Rule      `json:"rules"`
@@ -65,6 +67,15 @@ const (
 	OnStoreFailureLocalShare OnStoreFailure = "LocalShare"
 	OnStoreFailureFailOpen   OnStoreFailure = "FailOpen"
 	OnStoreFailureFailClosed OnStoreFailure = "FailClosed"
+)
+
+// SnapshotMode says where a copy of the workload's row is kept beside the policy table.
+type SnapshotMode string
+
+// The values of SnapshotMode; None is the default.
+const (
+	SnapshotNone      SnapshotMode = "None"
+	SnapshotConfigMap SnapshotMode = "ConfigMap"
 )
 
 // WhenKeyMissing says what happens to a request that lacks a part of the rule's key.

@@ -81,6 +81,7 @@ func (f *faults) spec(path string, s Spec) {
 	oneOf(f, path+".evaluation", s.Evaluation, optional, EvaluationAll, EvaluationFirstMatch)
 	oneOf(f, path+".mode", s.Mode, optional, ModeEnforce, ModeShadow)
 	f.onStoreFailure(path+".onStoreFailure", s.OnStoreFailure, optional)
+	oneOf(f, path+".snapshot", s.Snapshot, optional, SnapshotNone, SnapshotConfigMap)
 	f.exempt(path+".exempt", s.Exempt)
 	f.rules(path+".rules", s.Rules, s.Evaluation)
 }

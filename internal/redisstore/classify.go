@@ -2,14 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"io"
-	"net"
-	"os"
 	"strings"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -40,14 +34,7 @@ var reasonOfCode = map[string]enforcer.Reason{
 
 // classify wraps an error with its reason, unless it has one.
 func classify(err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *enforcer.StoreError
-	if errors.As(err, &known) {
-		return err
-	}
-	return &enforcer.StoreError{Reason: reasonOf(err), Err: err}
+	return enforcer.Classify(err, reasonOf)
 }
 
 // reasonOf tells the kind of a failure. A caller that hung up is ReasonOther: that is no verdict on Redis.
@@ -67,8 +54,17 @@ func reasonOf(err error) enforcer.Reason {
 		return reasonOfReply(reply.Error())
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return enforcer.ReasonClients
+	case errors.Is(err, redis.ErrClosed):
+		return enforcer.ReasonReset
 	}
-	return reasonOfNetwork(err)
+	if known := enforcer.NetworkReason(err); known != enforcer.ReasonOther {
+		return known
+	}
+	// What go-redis cannot read is an error without a type.
+	if strings.Contains(err.Error(), "redis: can't parse") || strings.Contains(err.Error(), "redis: invalid") {
+		return enforcer.ReasonReply
+	}
+	return enforcer.ReasonOther
 }
 
 func reasonOfReply(text string) enforcer.Reason {
@@ -92,40 +88,6 @@ func reasonOfReply(text string) enforcer.Reason {
 	case strings.Contains(text, "script"):
 		return enforcer.ReasonScript
 	case strings.HasPrefix(text, "ERR Protocol error"):
-		return enforcer.ReasonReply
-	}
-	return enforcer.ReasonOther
-}
-
-func reasonOfNetwork(err error) enforcer.Reason {
-	var (
-		dns         *net.DNSError
-		certificate *tls.CertificateVerificationError
-		alert       tls.AlertError
-		record      tls.RecordHeaderError
-		authority   x509.UnknownAuthorityError
-		hostname    x509.HostnameError
-		invalid     x509.CertificateInvalidError
-		network     net.Error
-	)
-	switch {
-	case errors.As(err, &dns):
-		return enforcer.ReasonDNS
-	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record), errors.As(err, &authority),
-		errors.As(err, &hostname), errors.As(err, &invalid):
-		return enforcer.ReasonTLS
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH),
-		errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENOENT):
-		return enforcer.ReasonRefused
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed), errors.Is(err, redis.ErrClosed):
-		return enforcer.ReasonReset
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.As(err, &network) && network.Timeout():
-		return enforcer.ReasonTimeout
-	}
-	// What go-redis cannot read is an error without a type.
-	if strings.Contains(err.Error(), "redis: can't parse") || strings.Contains(err.Error(), "redis: invalid") {
 		return enforcer.ReasonReply
 	}
 	return enforcer.ReasonOther

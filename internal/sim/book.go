@@ -142,6 +142,14 @@ func (b *book) most(from, to int64) (most int64, why string) {
 		return most, "replicas that cannot reach the store"
 	case b.calm(from, to) && s.rounding == policy.RoundingNeverExceed:
 		return s.requests, "no change"
+	case b.calm(from-s.window-20_000_000, to) && !b.up(from):
+		// 1.6 times the limit while replicas come and go, and one request of each replica where shares are below one.
+		b.world.report.Alone++
+		most := (s.requests*16 + 9) / 10
+		if s.requests < maxReplicas {
+			most += maxReplicas
+		}
+		return most, "an outage that lasts, with shares that are never zero"
 	case s.rounding == policy.RoundingNeverExceed:
 		return 2 * s.requests, "a change: what the store admitted, and the shares"
 	case b.calm(from-2*s.window-20_000_000, to) && b.up(from):

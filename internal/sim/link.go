@@ -17,6 +17,13 @@ type server struct {
 	up       bool
 	// started counts its lives: connections do not outlive one.
 	started int
+	saved   *saved // nil before the first
+}
+
+// saved is what a server wrote down, or what a replica of it had heard: after a failover it is all that is left.
+type saved struct {
+	counters *memstore.Store
+	table    *table
 }
 
 func newServer(c *clock) *server {
@@ -33,10 +40,25 @@ func (s *server) lose() {
 
 func (s *server) stop() { s.up = false; s.started++ }
 
-func (s *server) start(empty bool) {
+// save keeps what is there now for a start that goes back to it.
+func (s *server) save() { s.saved = &saved{s.counters.Copy(), s.table.copy()} }
+
+// memory is what a server that starts remembers.
+type memory string
+
+const (
+	everything memory = "everything"
+	nothing    memory = "nothing"
+	older      memory = "what was saved"
+)
+
+func (s *server) start(with memory) {
 	s.up = true
-	if empty {
+	switch with {
+	case nothing:
 		s.lose()
+	case older:
+		s.counters, s.table = s.saved.counters.Copy(), s.saved.table.copy()
 	}
 }
 

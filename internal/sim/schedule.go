@@ -8,6 +8,9 @@ import (
 	"github.com/weir-dev/weir/internal/policy"
 )
 
+// maxReplicas is how many replicas are asked for at most.
+const maxReplicas = 5
+
 // schedule is what is drawn before a run.
 type schedule struct {
 	algorithm policy.Algorithm
@@ -16,7 +19,7 @@ type schedule struct {
 	window    int64 // µs
 	steps     int
 	// What may happen beside an outage of the store.
-	lossy, slow, cuts, scaling, crashes, emptied bool
+	lossy, slow, cuts, scaling, crashes, emptied, rolledBack bool
 }
 
 func newSchedule(r *rand.Rand) schedule {
@@ -29,14 +32,14 @@ func newSchedule(r *rand.Rand) schedule {
 		requests: []int64{1, 3, 10, 30}[r.IntN(4)],
 		window:   []int64{5, 20, 60}[r.IntN(3)] * 1_000_000,
 		steps:    20 + r.IntN(30),
-		lossy:    some(5), slow: some(5), cuts: some(4), scaling: !some(3), crashes: some(3), emptied: some(2),
+		lossy:    some(5), slow: some(5), cuts: some(4), scaling: !some(3), crashes: some(3), emptied: some(2), rolledBack: some(3),
 	}
 }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%s of %d in %v, %s, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t",
+	return fmt.Sprintf("%s of %d in %v, %s, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
 		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.rounding,
-		s.lossy, s.slow, s.cuts, s.scaling, s.crashes, s.emptied)
+		s.lossy, s.slow, s.cuts, s.scaling, s.crashes, s.emptied, s.rolledBack)
 }
 
 // row is the one policy of a run, compiled.
@@ -99,18 +102,23 @@ func (w *world) fault() {
 		}
 	case 2, 3, 4:
 		if !w.server.up {
-			empty := s.emptied && r.IntN(2) == 0
-			w.server.start(empty)
+			with := everything
+			switch {
+			case s.emptied && r.IntN(2) == 0:
+				with = nothing
+				w.report.Losses++
+			case s.rolledBack && w.server.saved != nil && r.IntN(2) == 0:
+				with = older
+				w.report.Rollbacks++
+			}
+			w.server.start(with)
 			w.controller.changed()
 			w.book.faulty()
-			if empty {
-				w.report.Losses++
-			}
-			w.trace("store up, empty %t", empty)
+			w.trace("store up, remembers %s", with)
 		}
 	case 5:
 		if s.scaling {
-			n := 1 + r.IntN(5)
+			n := 1 + r.IntN(maxReplicas)
 			w.fleet.scale(n)
 			w.trace("scale to %d", n)
 		}
@@ -129,6 +137,11 @@ func (w *world) fault() {
 			w.report.Cuts++
 			w.trace("%s cut off: %t", p.name, p.link.cut)
 		}
+	case 9:
+		if s.rolledBack && w.server.up {
+			w.server.save()
+			w.trace("store saved")
+		}
 	case 8:
 		w.controller.paused = r.IntN(2) == 0
 		w.trace("controller paused: %t", w.controller.paused)
@@ -139,7 +152,7 @@ func (w *world) fault() {
 func (w *world) mend() {
 	w.mended = true
 	if !w.server.up {
-		w.server.start(false)
+		w.server.start(everything)
 	}
 	w.controller.paused = false
 	w.controller.changed()

@@ -1,5 +1,5 @@
 // Package sim runs enforcers through random schedules of outages on a virtual clock, and checks after every step what
-// they promise: scaling, restarts and crashes, a store that goes, comes back and comes back empty, replicas that are cut
+// they promise: scaling, restarts and crashes, a store that goes, comes back, comes back empty or as it was a while ago, replicas that are cut
 // off, and messages that are late or lost. A seed gives the same run on every machine.
 package sim
 
@@ -25,12 +25,13 @@ type Options struct {
 
 // Report is what a run came across.
 type Report struct {
-	Admitted, Denied            int
-	Local, Guarded              int // decisions by the local share; while store and share must both admit
-	Outages, Losses, Cuts, Pods int
-	Exact                       int // keys whose count was compared with what was admitted
-	Windows, Pushed, Suspicions int
-	SharesAdded                 int // times that shares were added up
+	Admitted, Denied                       int
+	Local, Guarded                         int // decisions by the local share; while store and share must both admit
+	Outages, Losses, Rollbacks, Cuts, Pods int
+	Exact                                  int // keys whose count was compared with what was admitted
+	Windows, Pushed, Suspicions            int
+	Alone                                  int // windows of an outage that lasts, under NeverZero
+	SharesAdded                            int // times that shares were added up
 }
 
 // Add adds another report.
@@ -41,10 +42,12 @@ func (r *Report) Add(o Report) {
 	r.Guarded += o.Guarded
 	r.Outages += o.Outages
 	r.Losses += o.Losses
+	r.Rollbacks += o.Rollbacks
 	r.Cuts += o.Cuts
 	r.Pods += o.Pods
 	r.Exact += o.Exact
 	r.Windows += o.Windows
+	r.Alone += o.Alone
 	r.Pushed += o.Pushed
 	r.Suspicions += o.Suspicions
 	r.SharesAdded += o.SharesAdded

@@ -69,8 +69,8 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("replay with WEIR_SEED=%d: %v", failed, err)
 	}
 	for what, n := range map[string]int{
-		"outages": report.Outages, "losses": report.Losses, "cuts": report.Cuts, "decisions by local shares": report.Local,
-		"decisions while store and share must both admit": report.Guarded, "exact counts": report.Exact, "windows": report.Windows,
+		"outages": report.Outages, "losses": report.Losses, "rollbacks": report.Rollbacks, "cuts": report.Cuts, "decisions by local shares": report.Local,
+		"decisions while store and share must both admit": report.Guarded, "exact counts": report.Exact, "windows": report.Windows, "windows without the store": report.Alone,
 		"sums of shares": report.SharesAdded, "pushes": report.Pushed,
 	} {
 		if n == 0 {

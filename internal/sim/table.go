@@ -25,6 +25,12 @@ type member struct {
 
 func newTable(c *clock) *table { return &table{clock: c} }
 
+func (t *table) copy() *table {
+	to := *t
+	to.members = slices.Clone(t.members)
+	return &to
+}
+
 // expire drops members that were not heard for too long.
 func (t *table) expire() {
 	before := len(t.members)

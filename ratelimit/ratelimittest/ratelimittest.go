@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func (l *Limiter) Advance(d time.Duration) {
 	if d < 0 {
 		panic("ratelimittest: time does not go back")
 	}
-	l.world.elapsed.Add(int64(d))
+	l.world.pass(d)
 }
 
 // StoreDown takes the store away: from now on each rule's onStoreFailure decides. What was admitted before weighs in
@@ -100,6 +101,7 @@ func (l *Limiter) StoreDown() { l.world.down.Store(true) }
 func (l *Limiter) StoreUp() {
 	l.world.down.Store(false)
 	l.world.enforcer.Probe()
+	l.world.enforcer.Tell()
 }
 
 // world is the store and the clock of one limiter. As ratelimit.Counters it also is the limiter's time.
@@ -109,6 +111,15 @@ type world struct {
 	enforcer *enforcer.Enforcer
 	elapsed  atomic.Int64 // time.Duration since Start
 	down     atomic.Bool
+
+	mu     sync.Mutex
+	timers map[*timer]bool
+}
+
+// timer ends when the clock has reached a time.
+type timer struct {
+	at   time.Duration // since Start
+	over chan struct{}
 }
 
 // runtime is the process's own, for what waits.
@@ -117,11 +128,12 @@ type runtime = enforcer.Runtime
 var (
 	_ ratelimit.Counters = (*world)(nil)
 	_ enforcer.Store     = (*world)(nil)
+	_ enforcer.Pusher    = (*world)(nil)
 	_ enforcer.Runtime   = (*world)(nil)
 )
 
 func newWorld() *world {
-	w := &world{runtime: enforcer.Process()}
+	w := &world{runtime: enforcer.Process(), timers: make(map[*timer]bool)}
 	w.store = memstore.New(memstore.Options{Clock: func() int64 { return w.Now().UnixMicro() }})
 	return w
 }
@@ -131,6 +143,40 @@ func (w *world) Now() time.Time { return Start.Add(w.Elapsed()) }
 
 // Elapsed is the same clock.
 func (w *world) Elapsed() time.Duration { return time.Duration(w.elapsed.Load()) }
+
+// pass moves the clock and ends the timers that are due.
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Duration(w.elapsed.Add(int64(d)))
+	for t := range w.timers {
+		if t.at <= now {
+			close(t.over)
+			delete(w.timers, t)
+		}
+	}
+}
+
+// Jitter is called by ratelimit.Limiter.Wait, which in tests waits for exactly as long as it has to.
+func (w *world) Jitter(time.Duration) time.Duration { return 0 }
+
+// After is called by ratelimit.Limiter.Wait. What a decision told at a time is over when the clock has passed it, also
+// when the clock was moved before anybody waited.
+func (w *world) After(began, wait time.Duration) (over <-chan struct{}, stop func()) {
+	t := &timer{at: began + wait, over: make(chan struct{})}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.at <= w.Elapsed() {
+		close(t.over)
+		return t.over, func() {}
+	}
+	w.timers[t] = true
+	return t.over, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.timers, t)
+	}
+}
 
 // OpenStore is called by ratelimit.New.
 func (w *world) OpenStore(ratelimit.Options) (enforcer.Store, error) { return w, nil }
@@ -157,6 +203,14 @@ func (w *world) Refund(ctx context.Context, refunds []enforcer.Refund) error {
 		return errDown
 	}
 	return w.store.Refund(ctx, refunds)
+}
+
+// Push takes over what it is told unless the store is down.
+func (w *world) Push(ctx context.Context, pushes []enforcer.Push, answers []enforcer.Pushed) (int64, error) {
+	if w.down.Load() {
+		return 0, errDown
+	}
+	return w.store.Push(ctx, pushes, answers)
 }
 
 // Reset forgets unless the store is down.

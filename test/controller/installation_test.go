@@ -137,13 +137,17 @@ type installation struct {
 	looksAfter []string
 }
 
-// install renders config/rbac into a namespace of the test's own. The CRD is shared.
-func install(t *testing.T, c *cluster.Cluster) *installation {
+// install renders config/rbac into a namespace of the test's own, with components of config/components. The CRD is shared.
+func install(t *testing.T, c *cluster.Cluster, components ...string) *installation {
 	t.Helper()
 	installCRD(t, c)
 	i := &installation{t: t, cluster: c, namespace: createNamespace(t, c, "weir")}
+	for i, component := range components {
+		components[i] = "CONFIG/components/" + component
+	}
 	manifests := render(t, c,
 		"resources: [CONFIG/rbac]",
+		"components: ["+strings.Join(components, ", ")+"]",
 		"namespace: "+i.namespace,
 		"nameSuffix: -"+i.namespace)
 	kubectl(t, c, manifests, "apply", "-f", "-")
@@ -201,7 +205,7 @@ func (i *installation) start(redisAddress string, args ...string) *manager {
 	return m
 }
 
-// launch starts a controller without waiting.
+// launch starts a controller without waiting; without an address of Redis it has none.
 func (i *installation) launch(redisAddress string, args ...string) *manager {
 	i.t.Helper()
 	port, err := process.FreePort(0, 1)
@@ -214,6 +218,9 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 		metrics: fmt.Sprintf("127.0.0.1:%d", port),
 		probes:  fmt.Sprintf("127.0.0.1:%d", port+1),
 	}
+	if redisAddress != "" {
+		args = append([]string{"--redis-address=" + redisAddress}, args...)
+	}
 	if len(i.looksAfter) > 0 {
 		args = append([]string{"--namespaces=" + strings.Join(i.looksAfter, ",")}, args...)
 	}
@@ -222,7 +229,6 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 		Path: binary(i.t),
 		Args: append([]string{
 			"--kubeconfig=" + i.kubeconfig,
-			"--redis-address=" + redisAddress,
 			"--table=" + i.namespace,
 			"--leader-election-namespace=" + i.namespace,
 			"--metrics-bind-address=" + m.metrics,

@@ -21,7 +21,8 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 	c := kube.APIServer(t)
 	cases := map[string]string{
 		"alone":               "",
-		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy]",
+		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy, CONFIG/components/snapshot]",
+		"without Redis":       "components: [CONFIG/components/no-redis, CONFIG/components/snapshot]",
 	}
 	for name, components := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -44,22 +44,41 @@ var allowed = []string{
 	"weir-policy-viewer ratelimit.weir.dev ratelimitpolicies watch",
 }
 
+// What snapshots take beside that.
+var allowedForSnapshots = []string{
+	"weir-controller-snapshots  configmaps create",
+	"weir-controller-snapshots  configmaps delete",
+	"weir-controller-snapshots  configmaps get",
+	"weir-controller-snapshots  configmaps list",
+	"weir-controller-snapshots  configmaps update",
+	"weir-controller-snapshots  configmaps watch",
+}
+
 func TestTheRenderedRolesAllowNothingElse(t *testing.T) {
 	c := kube.APIServer(t)
-	var rights []string
-	for _, role := range roles(t, render(t, c, "resources: [CONFIG/default]")) {
-		rights = append(rights, rightsOf(role)...)
-	}
-	slices.Sort(rights)
-	for _, right := range rights {
-		if !slices.Contains(allowed, right) {
-			t.Errorf("not allowed: %s", right)
-		}
-	}
-	for _, right := range allowed {
-		if !slices.Contains(rights, right) {
-			t.Errorf("missing: %s", right)
-		}
+	for name, tc := range map[string]struct {
+		components string
+		allowed    []string
+	}{
+		"alone":          {"", allowed},
+		"with snapshots": {"components: [CONFIG/components/snapshot]", slices.Concat(allowed, allowedForSnapshots)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var rights []string
+			for _, role := range roles(t, render(t, c, "resources: [CONFIG/default]", tc.components)) {
+				rights = append(rights, rightsOf(role)...)
+			}
+			for _, right := range rights {
+				if !slices.Contains(tc.allowed, right) {
+					t.Errorf("not allowed: %s", right)
+				}
+			}
+			for _, right := range tc.allowed {
+				if !slices.Contains(rights, right) {
+					t.Errorf("missing: %s", right)
+				}
+			}
+		})
 	}
 }
 

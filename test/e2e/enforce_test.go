@@ -111,11 +111,15 @@ func TestScalingReachesThePods(t *testing.T) {
 	w.admitLocally("five", five, window, limit/5)
 
 	two := w.scale(2)
+	w.fleet.WaitEnded()
 	began = time.Now()
 	w.counted(two, 2)
 	down := time.Since(began)
 	w.admitLocally("two", two, window, limit/2)
 	t.Logf("5 to 2: pods split by 2 replicas %v after the last pod's end, promised 32 s", down.Round(time.Millisecond))
+	if down > 10*32*time.Second {
+		t.Errorf("5 to 2 took %v, more than ten times the promised 32 s", down)
+	}
 }
 
 // admitLocally waits until each of the replicas admits exactly its share of a window in which Redis stands still, and

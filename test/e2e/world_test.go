@@ -47,6 +47,7 @@ type world struct {
 	namespace string
 	cluster   *cluster.Cluster
 	client    client.Client
+	pods      kubernetes.Interface
 	redis     *env.RedisServer
 	table     *redisstore.Table // reads as the controller does
 	fleet     *run.Fleet
@@ -92,9 +93,22 @@ const root = "../.."
 // on two cores keeps a process from its processor for longer than the 10 ms of the default.
 func newWorld(t *testing.T, namespace string, storeTimeout time.Duration) *world {
 	t.Helper()
+	return startWorld(t, namespace, storeTimeout, worldOptions{})
+}
+
+// worldOptions are what few tests want. The zero value is the default installation.
+type worldOptions struct {
+	// components are of config/components, and args of the controller go with them.
+	components, args []string
+	// mount gives every replica a mounted snapshot, which lags behind the ConfigMap by this; 0 gives none.
+	mount time.Duration
+}
+
+func startWorld(t *testing.T, namespace string, storeTimeout time.Duration, options worldOptions) *world {
+	t.Helper()
 	w := &world{t: t, namespace: namespace, cluster: kube.Cluster(t), logs: t.TempDir()}
 	w.redis = env.Redis(t, env.RedisOptions{ACL: users(t, namespace)})
-	w.kubectl("apply", "--server-side", "-k", filepath.Join(root, "config", "default"))
+	w.kubectl("apply", "--server-side", "-k", overlay(t, options.components))
 	reader := redisstore.NewClient(&redis.UniversalOptions{
 		Addrs: []string{w.redis.Addr}, Username: "weir-controller", Password: password,
 	})
@@ -113,7 +127,7 @@ func newWorld(t *testing.T, namespace string, storeTimeout time.Duration) *world
 	controller, err := run.StartController(t.Context(), run.ControllerOptions{
 		Program: manager, Kubeconfig: kubeconfig, Redis: w.redis.Addr, Table: table,
 		LeaseNamespace: "weir-system", Logs: w.logs,
-		Args: []string{"--redis-username=weir-controller", "--redis-password-file=" + secret},
+		Args: append([]string{"--redis-username=weir-controller", "--redis-password-file=" + secret}, options.args...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,12 +146,15 @@ func newWorld(t *testing.T, namespace string, storeTimeout time.Duration) *world
 	if w.client, err = client.New(w.cluster.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	pods, err := kubernetes.NewForConfig(w.cluster.RESTConfig())
-	if err != nil {
+	if w.pods, err = kubernetes.NewForConfig(w.cluster.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
+	var envOf func(string) ([]string, error)
+	if options.mount > 0 {
+		envOf = startKubelet(t, w, options.mount).envOf
+	}
 	w.fleet = run.StartFleet(run.FleetOptions{
-		Pods: pods, Namespace: namespace, Selector: "app=" + deployment, Program: checkout, Logs: w.logs,
+		Pods: w.pods, EnvOf: envOf, Namespace: namespace, Selector: "app=" + deployment, Program: checkout, Logs: w.logs,
 		Env: []string{
 			"REDIS=" + w.redis.Addr, "REDIS_USER=weir-" + namespace, "REDIS_PASSWORD=" + password,
 			"STORE_TIMEOUT=" + storeTimeout.String(), "WEIR_TABLE=" + table, "WEIR_NAMESPACE=" + namespace, "WEIR_WORKLOAD=" + deployment,
@@ -158,6 +175,32 @@ spec:
     spec: {containers: [{name: %[1]s, image: none}]}
 `, deployment, namespace))
 	return w
+}
+
+// overlay is a folder for `kubectl apply -k` with the default installation and components.
+func overlay(t *testing.T, components []string) string {
+	t.Helper()
+	config := filepath.Join(root, "config")
+	if len(components) == 0 {
+		return filepath.Join(config, "default")
+	}
+	dir := t.TempDir()
+	absolute, err := filepath.Abs(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(dir, absolute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [" + relative + "/default]\ncomponents:\n"
+	for _, component := range components {
+		text += "  - " + relative + "/components/" + component + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // users renders the ACL files that come with Weir; the default user is off.

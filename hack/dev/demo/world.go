@@ -35,6 +35,7 @@ type world struct {
 	redis      redisServer
 	controller *process.Process
 	fleet      *run.Fleet
+	trusted    time.Time // when replicas trust the restarted Redis again
 }
 
 // kubectl runs the cluster's own kubectl and gives what it printed.

@@ -28,11 +28,13 @@ type Fleet struct {
 	replicas map[string]*replica // by the pod's name
 	err      error
 
+	ending sync.WaitGroup // replicas whose pods are gone
+
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// FleetOptions say which pods and which program. All fields are required.
+// FleetOptions say which pods and which program. All fields but EnvOf are required.
 type FleetOptions struct {
 	Pods      kubernetes.Interface
 	Namespace string
@@ -43,6 +45,8 @@ type FleetOptions struct {
 	Logs string
 	// Env is added to the environment of each replica, beside POD_NAME and LISTEN.
 	Env []string
+	// EnvOf is asked for more of it before the replica of a pod starts.
+	EnvOf func(pod string) ([]string, error)
 }
 
 // StartFleet follows the pods until Stop.
@@ -60,7 +64,11 @@ func StartFleet(options FleetOptions) *Fleet {
 func (f *Fleet) Stop() {
 	f.stop()
 	<-f.done
+	f.ending.Wait()
 }
+
+// WaitEnded returns when every replica whose pod is gone has ended.
+func (f *Fleet) WaitEnded() { f.ending.Wait() }
 
 type replica struct {
 	pod     string
@@ -113,10 +121,13 @@ func (f *Fleet) step(ctx context.Context) error {
 	}
 	f.mu.Unlock()
 	for _, r := range gone {
-		go r.process.Stop(3 * time.Second)
+		f.ending.Go(func() { r.process.Stop(grace) })
 	}
 	return nil
 }
+
+// grace is how long a replica may drain. A server waits 5 s for a connection on which nothing was sent yet.
+const grace = 10 * time.Second
 
 func isReady(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
@@ -141,10 +152,18 @@ func (f *Fleet) ensure(pod string) error {
 		return err
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	env := append([]string{"POD_NAME=" + pod, "LISTEN=" + address}, f.options.Env...)
+	if f.options.EnvOf != nil {
+		more, err := f.options.EnvOf(pod)
+		if err != nil {
+			return fmt.Errorf("preparing the replica of %s: %w", pod, err)
+		}
+		env = append(env, more...)
+	}
 	started, err := process.Start(process.Command{
 		Name: "checkout " + pod,
 		Path: f.options.Program,
-		Env:  append([]string{"POD_NAME=" + pod, "LISTEN=" + address}, f.options.Env...),
+		Env:  env,
 		Log:  filepath.Join(f.options.Logs, pod+".log"),
 	})
 	if err != nil {
@@ -176,6 +195,19 @@ func (f *Fleet) stopAll() {
 	}
 	wg.Wait()
 	f.replicas = map[string]*replica{}
+}
+
+// Serving gives the addresses of the replicas that serve at this moment, by pod name.
+func (f *Fleet) Serving(ctx context.Context) map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	addresses := map[string]string{}
+	for _, r := range f.replicas {
+		if status, _, err := Do(ctx, r.address, Request{Method: http.MethodGet, Path: "/healthz"}); err == nil && status == http.StatusOK {
+			addresses[r.pod] = r.address
+		}
+	}
+	return addresses
 }
 
 // Addresses waits until exactly n replicas serve and gives their addresses, by pod name.

@@ -281,6 +281,28 @@ func (s *Store) Granted(now int64, c *enforcer.Counter, taken int64) {
 	slot.weigh()
 }
 
+// Return takes back what was charged with a lease and not used. Of the share it takes back the part that this replica has
+// of what remains in the store, which grows by as much.
+func (s *Store) Return(now int64, c *enforcer.Counter, taken, amount, replicas int64) {
+	shard := &s.shards[shardOf(c)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	slot := shard.find(c)
+	if slot == nil || slot.use == nil {
+		return
+	}
+	u := slot.use
+	latest := max(now, taken)
+	u.used = u.limit.Refund(u.used, latest, taken, amount)
+	if u.tell != nil {
+		u.tell.fresh = u.limit.Refund(u.tell.fresh, latest, taken, amount)
+	}
+	if slot.limit.Window > 0 {
+		slot.state = slot.limit.Refund(slot.state, latest, taken, amount/max(replicas, 1))
+	}
+	slot.weigh()
+}
+
 // own returns the slot of a counter that n replicas share, with what this one used of it.
 func (s *Store) own(c *enforcer.Counter, now, n int64) *slot {
 	shard := &s.shards[shardOf(c)]

@@ -29,7 +29,8 @@ func (s *suite) pushes(t *testing.T) {
 		t.Fatalf("%T takes no pushes", store)
 	}
 	joined, voided, repeated := 0, 0, 0
-	for range 60 {
+	rounds := min(s.options.Rounds, 60)
+	for range rounds {
 		var counters []*pushed
 		for _, a := range algorithms {
 			counters = append(counters, &pushed{Counter: counter(algorithm.Limit{
@@ -92,7 +93,7 @@ func (s *suite) pushes(t *testing.T) {
 			}
 		}
 	}
-	if joined < 100 || voided < 10 || repeated < 100 {
+	if 60*joined < 100*rounds || 60*voided < 10*rounds || 60*repeated < 100*rounds {
 		t.Errorf("only %d pushes joined a round, %d were voided, %d repeated", joined, voided, repeated)
 	}
 }

@@ -2,6 +2,9 @@ package storetest_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,10 +18,12 @@ import (
 	"github.com/weir-dev/weir/test/env"
 )
 
+const table = "conformance"
+
 // redisTarget is a Redis in one of its forms.
 type redisTarget struct {
-	connect func() redis.UniversalClient // a client as the library makes it
-	nodes   []string                     // addresses of all that hold keys
+	options redis.UniversalOptions
+	nodes   []string // addresses of all that hold keys
 	split   bool
 }
 
@@ -29,6 +34,7 @@ func runRedis(t *testing.T, target redisTarget, steps int) {
 		node := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true, Protocol: 2})
 		t.Cleanup(func() { _ = node.Close() })
 		redisTest.nodes = append(redisTest.nodes, node)
+		addApplication(t, node)
 	}
 	storetest.Run(t, redisTest.newStore, storetest.Options{
 		Split:      target.split,
@@ -42,31 +48,25 @@ func runRedis(t *testing.T, target redisTarget, steps int) {
 func TestRedis(t *testing.T) {
 	server := env.Redis(t, env.RedisOptions{})
 	runRedis(t, redisTarget{
-		connect: func() redis.UniversalClient {
-			return redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{server.Addr}})
-		},
-		nodes: []string{server.Addr},
+		options: redis.UniversalOptions{Addrs: []string{server.Addr}},
+		nodes:   []string{server.Addr},
 	}, 50_000)
 }
 
 func TestRedisCluster(t *testing.T) {
 	servers := env.RedisCluster(t)
 	runRedis(t, redisTarget{
-		connect: func() redis.UniversalClient {
-			return redisstore.NewClient(&redis.UniversalOptions{Addrs: servers.Addrs})
-		},
-		nodes: servers.Addrs,
-		split: true,
+		options: redis.UniversalOptions{Addrs: servers.Addrs},
+		nodes:   servers.Addrs,
+		split:   true,
 	}, 20_000)
 }
 
 func TestRedisSentinel(t *testing.T) {
 	servers := env.Sentinel(t)
 	runRedis(t, redisTarget{
-		connect: func() redis.UniversalClient {
-			return redisstore.NewClient(&redis.UniversalOptions{Addrs: servers.Addrs, MasterName: servers.Master})
-		},
-		nodes: []string{servers.Primary.Addr},
+		options: redis.UniversalOptions{Addrs: servers.Addrs, MasterName: servers.Master},
+		nodes:   []string{servers.Primary.Addr},
 	}, 20_000)
 }
 
@@ -76,21 +76,47 @@ type redisSuite struct {
 }
 
 func (r *redisSuite) newStore(t *testing.T, clock func() int64) enforcer.Store {
-	client := r.target.connect()
-	t.Cleanup(func() { _ = client.Close() })
+	client := r.connect(t)
 	if clock != nil {
-		direct := r.target.connect()
-		t.Cleanup(func() { _ = direct.Close() })
-		client.AddHook(keep{direct})
+		client.AddHook(keep{r.connect(t)})
 	}
-	return redisstore.NewStore(redisstore.StoreOptions{Client: client, Table: "conformance", Namespace: "shop", Time: clock})
+	return redisstore.NewStore(redisstore.StoreOptions{Client: client, Table: table, Namespace: "shop", Time: clock})
+}
+
+// connect makes an application's client as the library makes it.
+func (r *redisSuite) connect(t *testing.T) redis.UniversalClient {
+	t.Helper()
+	options := r.target.options
+	options.Username, options.Password = "weir-shop", "secret"
+	client := redisstore.NewClient(&options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// addApplication gives a node the user of config/redis, so that the suite shows what an application may do, and what
+// the test does in the user's name besides: see keep.
+func addApplication(t *testing.T, node *redis.Client) {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "redis", "application.acl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := strings.NewReplacer("TABLE", table, "NAMESPACE", "shop", "PASSWORD", "secret").Replace(string(file))
+	rules += " +multi +exec +persist"
+	command := []any{"acl", "setuser"}
+	for _, rule := range strings.Fields(rules)[1:] {
+		command = append(command, rule)
+	}
+	if err := node.Do(t.Context(), command...).Err(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // find returns the key of a counter and the node that has it, by the limit's part of the name.
 func (r *redisSuite) find(t *testing.T, c enforcer.Counter) (*redis.Client, string) {
 	t.Helper()
 	for _, node := range r.nodes {
-		keys, err := node.Keys(t.Context(), "weir:conformance:c:shop:*:"+c.ID).Result()
+		keys, err := node.Keys(t.Context(), "weir:"+table+":c:shop:*:"+c.ID).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +181,10 @@ func (k keep) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 
 func (k keep) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		k.send(ctx, k.direct.Pipeline(), cmds...)
+		// One transaction for each: outside of one a key whose life is a millisecond may end before it is kept.
+		for _, cmd := range cmds {
+			k.send(ctx, k.direct.TxPipeline(), cmd)
+		}
 		for _, cmd := range cmds {
 			if err := cmd.Err(); err != nil {
 				return err
@@ -165,13 +194,10 @@ func (k keep) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 	}
 }
 
-func (k keep) send(ctx context.Context, pipe redis.Pipeliner, cmds ...redis.Cmder) {
+func (k keep) send(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) {
 	left := map[string]*redis.DurationCmd{}
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd) // queues only
-		if name := cmd.Name(); name != "evalsha" && name != "eval" {
-			continue
-		}
+	_ = pipe.Process(ctx, cmd) // queues only
+	if name := cmd.Name(); name == "evalsha" || name == "eval" {
 		args := cmd.Args()
 		count, _ := args[2].(int) // 0 for a script without keys
 		for _, key := range args[3 : 3+count] {

@@ -23,5 +23,10 @@ begin
     delete from "weir".charges c where c.key = any (gone);
     delete from "weir".counters c where c.key = any (gone);
     get diagnostics deleted = row_count;
+    -- There are few of these: what was told in the last hour.
+    if page = 0 then
+        delete from "weir".told c where c.key = any (array(
+            select c.key from "weir".told c where c.expires <= now for update skip locked));
+    end if;
 end
 $$;

@@ -377,13 +377,19 @@ begin
 end
 $$;
 
--- forget deletes counters.
-create or replace function "weir".forget(keys bytea[]) returns void language plpgsql volatile
+-- reset deletes counters and remembers when, so that nobody fills them with what was charged before.
+create or replace function "weir".reset(keys bytea[], clock bigint) returns void language plpgsql volatile
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
+declare
+    now constant bigint := coalesce(clock, (extract(epoch from clock_timestamp()) * 1000000)::bigint);
 begin
     perform from "weir".counters c where c.key = any (keys) order by c.key for update;
     delete from "weir".charges c where c.key = any (keys);
     delete from "weir".counters c where c.key = any (keys);
+    insert into "weir".told (key, format, round, reset, seen, sum, expires)
+    select u.key, 1, 0, now, '{}', '{}', now + 3600000000 from unnest(keys) u(key) order by u.key
+    on conflict (key) do update
+    set format = 1, round = 0, reset = excluded.reset, seen = '{}', sum = '{}', expires = excluded.expires;
 end
 $$;

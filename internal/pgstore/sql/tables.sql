@@ -2,7 +2,7 @@
 --
 -- A role that creates this itself, or owns it, needs nothing more. Any other role of an application needs
 --   grant usage on schema "weir" to ROLE;
---   grant select, insert, update, delete on "weir".counters, "weir".charges to ROLE;
+--   grant select, insert, update, delete on "weir".counters, "weir".charges, "weir".told to ROLE;
 
 create schema if not exists "weir";
 
@@ -35,5 +35,17 @@ create unlogged table if not exists "weir".charges (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- What replicas told of a counter after an outage, and when it was last reset. Whoever holds the lock of the counter's row
+-- may read and write these.
+create unlogged table if not exists "weir".told (
+    key     bytea    not null primary key,
+    format  smallint not null, -- of the columns below; 1
+    round   bigint   not null, -- µs, the one that replicas join; 0 before the first
+    reset   bigint   not null, -- µs, of the last reset; 0 before the first
+    seen    jsonb    not null, -- for each replica its last push and the round that it joined
+    sum     jsonb    not null, -- the state that the round adds up to
+    expires bigint   not null  -- µs from which on the row may go
+);
+
 -- What is created here. A library replaces an older version and leaves a newer one alone.
-create or replace function "weir".version() returns int language sql immutable as 'select 1';
+create or replace function "weir".version() returns int language sql immutable as 'select 2';

@@ -1,0 +1,214 @@
+package chaos
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-dev/weir/hack/dev/process"
+)
+
+// patience bounds every wait for something that takes a part of it.
+const patience = 60 * time.Second
+
+var programs struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// program builds the programs that the suite runs, once.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	programs.once.Do(func() {
+		if programs.dir, programs.err = os.MkdirTemp("", "weir-chaos-"); programs.err != nil {
+			return
+		}
+		if programs.err = process.RemoveAtExit(programs.dir); programs.err != nil {
+			return
+		}
+		build := exec.Command("go", "build", "-o", programs.dir+"/", "./cmd/manager", "./test/chaos/enforcer")
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			programs.err = fmt.Errorf("building the programs: %w\n%s", err, out)
+		}
+	})
+	if programs.err != nil {
+		t.Fatal(programs.err)
+	}
+	return filepath.Join(programs.dir, name)
+}
+
+// fleet is the replicas: real processes that are told over HTTP what to do.
+type fleet struct {
+	t         *testing.T
+	addresses []string
+}
+
+// startFleet starts so many replicas and waits until policies are in force in all of them. environment is what each is
+// given beside its name and address.
+func startFleet(t *testing.T, n int, environment func(i int) []string) *fleet {
+	t.Helper()
+	f := &fleet{t: t}
+	var started []*process.Process
+	for i := range n {
+		port, err := process.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := "checkout-" + strconv.Itoa(i)
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		p, err := process.Start(process.Command{
+			Name: pod, Path: program(t, "enforcer"), Log: filepath.Join(t.TempDir(), pod+".log"),
+			Env: append([]string{"POD_NAME=" + pod, "LISTEN=" + address}, environment(i)...),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			p.Stop(3 * time.Second)
+			if t.Failed() {
+				t.Log(p.LogTail())
+			}
+		})
+		f.addresses = append(f.addresses, address)
+		started = append(started, p)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for i, p := range started {
+		if err := p.WaitReady(ctx, func(ctx context.Context) error {
+			_, err := f.ask(ctx, http.MethodGet, i, "/healthz", nil)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// ask sends a request to one replica and returns what it answers.
+func (f *fleet) ask(ctx context.Context, method string, i int, path string, form url.Values) ([]byte, error) {
+	q, err := http.NewRequestWithContext(ctx, method, "http://"+f.addresses[i]+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s of replica %d: %s: %s", path, i, answer.Status, body)
+	}
+	return body, err
+}
+
+func (f *fleet) tell(i int, path string, form url.Values) []byte {
+	f.t.Helper()
+	body, err := f.ask(f.t.Context(), http.MethodPost, i, path, form)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return body
+}
+
+const (
+	// senders ask for a key at each replica, each once in pace: 250 requests a second, of the 20 that it gets in a window.
+	senders = 2
+	pace    = 8 * time.Millisecond
+)
+
+// send has replicas send requests with a key until the end.
+func (f *fleet) send(key string, replicas ...int) {
+	f.t.Helper()
+	for _, i := range replicas {
+		for range senders {
+			f.tell(i, "/send", url.Values{"key": {key}, "every": {pace.String()}})
+		}
+	}
+}
+
+// pulse has every replica send requests with a key of its own, so few that they are always admitted: they tell who
+// decides, also when all other keys are spent.
+func (f *fleet) pulse(every time.Duration) {
+	f.t.Helper()
+	for i := range f.addresses {
+		f.tell(i, "/send", url.Values{"key": {fmt.Sprint(keyPulse, i)}, "every": {every.String()}})
+	}
+}
+
+// hurry has a replica decide without a pause, and returns how long a decision took.
+func (f *fleet) hurry(i int) time.Duration {
+	f.t.Helper()
+	ns, err := strconv.Atoi(string(f.tell(i, "/hurry", url.Values{"key": {"hurry"}, "batches": {"51"}})))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return time.Duration(ns)
+}
+
+// stepClock moves the clock of a replica that has one of its own.
+func (f *fleet) stepClock(i int, by time.Duration) {
+	f.t.Helper()
+	f.tell(i, "/clock", url.Values{"by": {by.String()}})
+}
+
+// until waits until every replica's state satisfies a condition, and fails the test if that takes too long.
+func (f *fleet) until(what string, limit time.Duration, holds func(State) bool) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), limit)
+	defer cancel()
+	err := process.Poll(ctx, 20*time.Millisecond, func(ctx context.Context) error {
+		for i := range f.addresses {
+			var state State
+			if err := f.read(ctx, i, "/state", &state); err != nil {
+				return err
+			}
+			if !holds(state) {
+				return fmt.Errorf("replica %d: %+v", i, state)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		f.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// records are the decisions of each replica so far.
+func (f *fleet) records() [][]Record {
+	f.t.Helper()
+	all := make([][]Record, len(f.addresses))
+	var failed error
+	for i := range f.addresses {
+		failed = errors.Join(failed, f.read(f.t.Context(), i, "/records", &all[i]))
+	}
+	if failed != nil {
+		f.t.Fatal(failed)
+	}
+	return all
+}
+
+func (f *fleet) read(ctx context.Context, i int, path string, into any) error {
+	body, err := f.ask(ctx, http.MethodGet, i, path, nil)
+	if err != nil {
+		return err
+	}
+	return gob.NewDecoder(strings.NewReader(string(body))).Decode(into)
+}

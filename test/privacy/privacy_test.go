@@ -1,0 +1,239 @@
+// Package privacy looks for what clients sent in everything that a limiter writes: the store, its log, its metrics.
+package privacy
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-dev/weir/ratelimit"
+	"github.com/weir-dev/weir/ratelimit/file"
+	"github.com/weir-dev/weir/ratelimit/postgres"
+	"github.com/weir-dev/weir/test/env"
+)
+
+// secrets are what one client sends: a key, a user and an address.
+var secrets = []string{"sk-live-4f9a1c77e2b0", "jane.roe@example.com", "203.0.113.77"}
+
+const policies = `
+apiVersion: ratelimit.weir.dev/v1alpha1
+kind: RateLimitPolicy
+metadata: {name: secretive, namespace: shop}
+spec:
+  targetRef: {group: apps, kind: Deployment, name: checkout}
+  rules:
+    - {name: by-key, key: [{header: X-Api-Key}], limits: [{requests: 2, window: 1h}]}
+    - {name: by-user, key: [{attribute: user}], limits: [{requests: 3, window: 1h, algorithm: SlidingWindowLog}]}
+    - {name: by-address, key: [{clientIP: {}}, {request: Method}], limits: [{requests: 3, window: 1h, algorithm: FixedWindow}]}
+    - {name: shadow, mode: Shadow, key: [{header: X-Api-Key}, {attribute: user}], limits: [{requests: 1, window: 1h, algorithm: SlidingWindowCounter}]}
+`
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestNothingOfAClientIsWritten(t *testing.T) {
+	t.Run("Redis", func(t *testing.T) {
+		server := env.Redis(t, env.RedisOptions{})
+		written := decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr}}})
+		search(t, "the store", dumpRedis(t, server.Addr), "weir:default:c:shop:")
+		searchWritten(t, written)
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		server := env.Postgres(t)
+		pool, err := pgxpool.New(t.Context(), server.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		written := decide(t, ratelimit.Options{Counters: postgres.New(pool, postgres.Options{})})
+		search(t, "the store", dumpPostgres(t, server.DSN), "weir.")
+		searchWritten(t, written)
+	})
+	t.Run("no store in reach", func(t *testing.T) {
+		searchWritten(t, decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}}))
+	})
+}
+
+// writings are what a limiter wrote besides counters.
+type writings struct{ log, metrics string }
+
+// decide runs a limiter that admits some requests of the client and denies others.
+func decide(t *testing.T, options ratelimit.Options) writings {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(name, []byte(policies), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := file.Files(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	registry := prometheus.NewRegistry()
+	options.Namespace, options.Workload, options.Policies = "shop", "checkout", source
+	options.StoreTimeout = time.Second
+	options.Registerer = registry
+	options.Logger = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	options.Attributes = func(*http.Request) ratelimit.Attributes { return ratelimit.Attributes{"user": secrets[1]} }
+	limiter, err := ratelimit.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- limiter.Run(ctx) }()
+	if err := limiter.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	handler := limiter.Middleware(http.NotFoundHandler())
+	denied := 0
+	for range 10 {
+		r := httptest.NewRequest(http.MethodGet, "/reports?token="+secrets[0], nil)
+		r.Header.Set("X-Api-Key", secrets[0])
+		r.RemoteAddr = secrets[2] + ":40000"
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code == http.StatusTooManyRequests {
+			denied++
+		}
+	}
+	if denied == 0 {
+		t.Error("nothing was denied: denials would not be seen in what was written")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var metrics bytes.Buffer
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(&metrics, family); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return writings{log.String(), metrics.String()}
+}
+
+func searchWritten(t *testing.T, w writings) {
+	t.Helper()
+	search(t, "the log", w.log, "Policies in force")
+	search(t, "the metrics", w.metrics, "weir_")
+}
+
+// search looks for the secrets as they are and as they are often spelt. What must be there shows that it could.
+func search(t *testing.T, where, text, must string) {
+	t.Helper()
+	if !strings.Contains(text, must) {
+		t.Errorf("%s has no %q: it is not what was to be searched:\n%.300s", where, must, text)
+	}
+	for _, secret := range secrets {
+		for _, spelling := range []string{
+			secret,
+			hex.EncodeToString([]byte(secret)),
+			base64.StdEncoding.EncodeToString([]byte(secret)),
+			base64.RawURLEncoding.EncodeToString([]byte(secret)),
+		} {
+			if i := strings.Index(text, spelling); i >= 0 {
+				t.Errorf("%s contains %q: …%s…", where, secret, text[max(0, i-60):min(len(text), i+60)])
+			}
+		}
+	}
+}
+
+// dumpRedis returns every key with its value, whatever its type.
+func dumpRedis(t *testing.T, addr string) string {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	ctx := t.Context()
+	var all strings.Builder
+	keys, err := client.Keys(ctx, "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		var value any
+		switch kind := client.Type(ctx, key).Val(); kind {
+		case "string":
+			value = client.Get(ctx, key).Val()
+		case "list":
+			value = client.LRange(ctx, key, 0, -1).Val()
+		case "hash":
+			value = client.HGetAll(ctx, key).Val()
+		case "zset":
+			value = client.ZRange(ctx, key, 0, -1).Val()
+		case "set":
+			value = client.SMembers(ctx, key).Val()
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+		fmt.Fprintf(&all, "%s %v\n", key, value)
+	}
+	return all.String()
+}
+
+// dumpPostgres returns every row of every table that is not PostgreSQL's own.
+func dumpPostgres(t *testing.T, dsn string) string {
+	t.Helper()
+	ctx := t.Context()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	rows, err := conn.Query(ctx, `select format('%I.%I', schemaname, tablename) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	for _, table := range tables {
+		fmt.Fprintln(&all, table)
+		tag, err := conn.PgConn().CopyTo(ctx, &all, "copy "+table+" to stdout")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tag.RowsAffected() == 0 {
+			t.Errorf("%s is empty: it shows nothing", table)
+		}
+	}
+	return all.String()
+}
