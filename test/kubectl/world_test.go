@@ -209,7 +209,7 @@ func (w *world) startController(scheme *runtime.Scheme) {
 		w.t.Fatal(err)
 	}
 	manager, err := ctrl.NewManager(w.cluster.RESTConfig(), ctrl.Options{
-		Scheme: scheme, Cache: controllers.CacheOptions(nil), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: controllers.CacheOptions(nil, false), Metrics: metricsserver.Options{BindAddress: "0"},
 		LeaderElection: true, LeaderElectionResourceLockInterface: leadership.Lock(), LeaderElectionReleaseOnCancel: true,
 	})
 	if err != nil {
