@@ -5,7 +5,7 @@ TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
 # Modules of their own for what not every application uses: adapters of routers and RPC.
 ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit
-NESTED := hack/controlplane hack/kwok bench $(ADAPTERS)
+NESTED := hack/controlplane hack/kwok bench test/packaging $(ADAPTERS)
 
 # Unit tests stand beside the code; ./test/... needs real servers.
 UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
@@ -25,6 +25,7 @@ test: deps build-cluster ## Every test, with the real servers it needs; installs
 	go test -race -timeout 30m ./...
 	set -e; for module in $(ADAPTERS); do (cd $$module && go test -race ./...); done
 	go test -timeout 30m ./internal/sim
+	cd test/packaging && go test -timeout 30m ./...
 
 .PHONY: soak
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
@@ -50,10 +51,17 @@ verify: generate ## Regenerate everything, demand a clean tree, lint
 	$(MAKE) lint
 
 .PHONY: generate
-generate: docs ## Write the CRD, its JSON Schema, deep copies and RBAC rules that follow from the code
+generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copies, RBAC rules, the chart's files, dist/install.yaml
 	$(TOOL) controller-gen object crd paths=./api/... output:crd:dir=config/crd
 	go run ./hack/schema
 	$(TOOL) controller-gen rbac:roleName=weir-controller paths=./controllers/... output:rbac:dir=config/rbac
+	sed 's/^kind: ClusterRole$$/kind: Role/' config/rbac/role.yaml > config/namespaced/role.yaml
+	rm -rf charts/weir/files
+	mkdir -p charts/weir/files/rbac dist
+	cp config/crd/ratelimit.weir.dev_ratelimitpolicies.yaml charts/weir/files/crd.yaml
+	cp config/rbac/role.yaml charts/weir/files/role.yaml
+	cp `grep -l '^kind: ClusterRole' config/rbac/*.yaml` charts/weir/files/rbac/
+	$(TOOL) kustomize build config/default > dist/install.yaml
 
 .PHONY: docs
 docs: ## Draw the pictures of the pages from the code
@@ -64,6 +72,15 @@ lint: ## Format and lint (the linter itself is built by the first call, in about
 	$(LINT) fmt --diff
 	$(LINT) run
 	set -e; for module in $(ADAPTERS); do (cd $$module && go tool -modfile=$(CURDIR)/go.tool.mod golangci-lint-kube-api-linter run -c $(CURDIR)/.golangci.yml); done
+
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what is called; needs the database of vuln.go.dev, or GOVULNDB
+	@$(TOOL) govulncheck ./... || { echo "make vulncheck: not clean, or the vulnerability database could not be read (see above): nothing is proven"; exit 1; }
+
+.PHONY: sbom
+sbom: ## Write the bill of materials of the controller, bin/manager.spdx.json
+	CGO_ENABLED=0 go build -trimpath -o bin/manager ./cmd/manager
+	go run ./hack/sbom bin/manager > bin/manager.spdx.json
 
 .PHONY: demo
 demo: deps build-cluster ## Show the main job on this machine, step by step and in numbers (KEEP=1 leaves it running)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-redis/redis_rate/v10"
+
 	"github.com/weir-dev/weir/ratelimit/postgres"
 )
 
@@ -109,6 +111,9 @@ func (b *bench) plans() []plan {
 		b.onRedis(hot, b.pick([]int{64, 512}, []int{1, 8, 64, 512})...),
 		b.onRedis(skewed, b.pick([]int{512}, []int{1, 8, 64, 512})...),
 		b.denied(hot, b.pick([]int{64}, []int{1, 8, 64, 512})...),
+		b.leased(hot, b.pick([]int{64}, []int{1, 8, 64, 512})...),
+		b.leased(many, b.pick([]int{64}, []int{1, 8, 64, 512})...),
+		b.flooded(hot, b.pick([]int{64}, []int{1, 8, 64, 512})...),
 		b.inMemory(many, b.pick([]int{1, 64}, []int{1, 8, 64})...),
 		b.rules(many),
 	}
@@ -138,11 +143,11 @@ func (b *bench) pick(quick, full []int) []int {
 
 // redisSubjects are ours, the ceiling if a batch makes sense, and the peers: in a quick run the best known one only.
 func (b *bench) redisSubjects(ctx context.Context, k keys, deny, withCeiling bool) ([]*subject, error) {
-	limit := outOfReach
+	limit, right := outOfReach, admitted
 	if deny {
-		limit = exhausted
+		limit, right = exhausted, denied
 	}
-	first, err := weir(ctx, "weir", policies(1, limit), k, deny, []string{"Store", "DenyCache"}, onRedis(b.redis.address))
+	first, err := weir(ctx, "weir", policies(1, limit), k, right, []string{"Store", "DenyCache"}, onRedis(b.redis.address))
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +184,38 @@ func (b *bench) denied(k keys, goroutines ...int) plan {
 	}}
 }
 
+// leased takes 100 requests at a time.
+func (b *bench) leased(k keys, goroutines ...int) plan {
+	return plan{name: "redis-leased", keys: k, goroutines: goroutines, redis: b.redis, open: func(ctx context.Context) ([]*subject, error) {
+		text := policies(1, outOfReach, "lease: {tokens: 100}")
+		first, err := weir(ctx, "weir", text, k, admitted, []string{"Store", "Lease"}, onRedis(b.redis.address))
+		if err != nil {
+			return nil, err
+		}
+		peers, err := redisRates(b.redis.address, k, redis_rate.Limit{Rate: perHour, Burst: perHour, Period: hour}, admitted)
+		return append([]*subject{first}, peers...), err
+	}}
+}
+
+// flooded asks far more often than the limit admits, whose waits are too short to be remembered: with a prefilter, and
+// without.
+func (b *bench) flooded(k keys, goroutines ...int) plan {
+	return plan{name: "redis-flood", keys: k, goroutines: goroutines, redis: b.redis, open: func(ctx context.Context) ([]*subject, error) {
+		var all []*subject
+		for name, text := range map[string]string{
+			"weir": policies(1, flooded, "prefilter: {multiple: 2}"), "weir-without": policies(1, flooded),
+		} {
+			s, err := weir(ctx, name, text, k, either, []string{"Store", "DenyCache", "Prefilter"}, onRedis(b.redis.address))
+			if err != nil {
+				return all, err
+			}
+			all = append(all, s)
+		}
+		peers, err := redisRates(b.redis.address, k, redis_rate.PerSecond(1000), either)
+		return append(all, peers...), err
+	}}
+}
+
 // openLoop offers a fixed load, which all subjects can bear, from many callers.
 func (b *bench) openLoop(k keys, rate int) plan {
 	return plan{
@@ -189,7 +226,7 @@ func (b *bench) openLoop(k keys, rate int) plan {
 
 func (b *bench) inMemory(k keys, goroutines ...int) plan {
 	return plan{name: "memory", keys: k, goroutines: goroutines, every: everyInMemory, open: func(ctx context.Context) ([]*subject, error) {
-		first, err := weir(ctx, "weir", policies(1, outOfReach), k, false, []string{"Store"}, inMemory(0))
+		first, err := weir(ctx, "weir", policies(1, outOfReach), k, admitted, []string{"Store"}, inMemory(0))
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +240,7 @@ func (b *bench) rules(k keys) plan {
 	return plan{name: "memory-rules", keys: k, goroutines: []int{1}, every: everyInMemory, open: func(ctx context.Context) ([]*subject, error) {
 		var all []*subject
 		for _, n := range []int{1, 10} {
-			s, err := weir(ctx, fmt.Sprintf("weir-%d-rules", n), policies(n, outOfReach), k, false, []string{"Store"}, inMemory(1_000_000))
+			s, err := weir(ctx, fmt.Sprintf("weir-%d-rules", n), policies(n, outOfReach), k, admitted, []string{"Store"}, inMemory(1_000_000))
 			if err != nil {
 				return all, err
 			}
@@ -218,7 +255,7 @@ func (b *bench) onPostgres(k keys, goroutines ...int) plan {
 		if err := postgres.New(b.postgres.pool, postgres.Options{}).Prepare(ctx); err != nil {
 			return nil, fmt.Errorf("creating the tables: %w", err)
 		}
-		first, err := weir(ctx, "weir", policies(1, outOfReach), k, false, []string{"Store"}, onPostgres(b.postgres.pool))
+		first, err := weir(ctx, "weir", policies(1, outOfReach), k, admitted, []string{"Store"}, onPostgres(b.postgres.pool))
 		if err != nil {
 			return nil, err
 		}

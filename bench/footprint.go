@@ -67,10 +67,10 @@ func (b *bench) redisFootprints(ctx context.Context, table *tabwriter.Writer) er
 func (b *bench) memoryFootprints(ctx context.Context, table *tabwriter.Writer) error {
 	open := map[string]func(k keys) (*subject, error){
 		"weir": func(k keys) (*subject, error) {
-			return weir(ctx, "weir", policies(1, outOfReach), k, false, []string{"Store"}, inMemory(2*million))
+			return weir(ctx, "weir", policies(1, outOfReach), k, admitted, []string{"Store"}, inMemory(2*million))
 		},
 		"weir-bounded": func(k keys) (*subject, error) {
-			return weir(ctx, "weir-bounded", policies(1, "{requests: 100, window: 1h}"), k, false, []string{"Store"}, inMemory(0))
+			return weir(ctx, "weir-bounded", policies(1, "{requests: 100, window: 1h}"), k, admitted, []string{"Store"}, inMemory(0))
 		},
 		"sethvargo":     sethvargo,
 		"x-time-rate":   mapOfBuckets,

@@ -89,15 +89,33 @@ func (s settings) bounded(take func(ctx context.Context, key int) error) func(co
 }
 
 func redisRate(s settings, client *redis.Client, k keys, deny bool) (*subject, error) {
-	l := redis_rate.NewLimiter(client)
 	limit := redis_rate.Limit{Rate: rateFor(deny), Burst: rateFor(deny), Period: hour}
+	return redisRateOf(s, client, k, limit, func(allowed bool) error { return want(allowed, deny) }), nil
+}
+
+func redisRateOf(s settings, client *redis.Client, k keys, limit redis_rate.Limit, right func(bool) error) *subject {
+	l := redis_rate.NewLimiter(client)
 	return &subject{name: "redis_rate", take: s.bounded(func(ctx context.Context, key int) error {
 		result, err := l.Allow(ctx, k.names[key], limit)
 		if err != nil {
 			return err
 		}
-		return want(result.Allowed > 0, deny)
-	})}, nil
+		return right(result.Allowed > 0)
+	})}
+}
+
+// redisRates are redis_rate under all settings.
+func redisRates(address string, k keys, limit redis_rate.Limit, right func(bool) error) ([]*subject, error) {
+	var all []*subject
+	for _, s := range bySettings {
+		client := s.client(address)
+		made := redisRateOf(s, client, k, limit, right)
+		made.name += "-" + s.name
+		made.role = peer
+		made.release = func() { _ = client.Close() }
+		all = append(all, made)
+	}
+	return all, nil
 }
 
 func ulule(s settings, client *redis.Client, k keys, deny bool) (*subject, error) {

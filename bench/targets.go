@@ -69,6 +69,8 @@ var targets = []target{
 	{"Redis, 1 goroutine: p50 to redis_rate's", low("redis", many, 1, "redis_rate", func(r result) float64 { return r.P50 }), 0, 1},
 	{"Redis, one hot key, 64 goroutines: Redis CPU to redis_rate's", low("redis", "hot", 64, "redis_rate", func(r result) float64 { return r.RedisCPU }), 0, 0.05},
 	{"Denied key under flood, 64 goroutines: throughput to redis_rate's", throughput("redis-denied", "hot", 64, "redis_rate"), 100, 0},
+	{"Leased, 100 tokens, one key, 64 goroutines: throughput to redis_rate's", throughput("redis-leased", "hot", 64, "redis_rate"), 100, 0},
+	{"Leased, 100 tokens, 10,000 keys, 64 goroutines: throughput to redis_rate's", throughput("redis-leased", many, 64, "redis_rate"), 100, 0},
 	{"Memory, 10,000 keys: allocations", func(f figures) (float64, bool) {
 		r, ok := f.find("memory", many, 1, "weir")
 		return r.Allocs, ok

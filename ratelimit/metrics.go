@@ -23,6 +23,8 @@ var (
 	failuresDesc   = describe("store_failures_total", "Failed requests to the store, each for any number of decisions.", "reason")
 	lateDesc       = describe("late_replies_total",
 		"Answers of the store that came after the caller had been answered without it, or was gone.", "outcome")
+	leasedDesc = describe("leased_total",
+		"Requests that were leased: taken from the store ahead of time, and of those returned or dropped because nobody made them.", "outcome")
 	breakerDesc      = describe("breaker_open", "1 while the store is not asked because it does not answer.")
 	breakerTripsDesc = describe("breaker_trips_total", "Times that the breaker opened.")
 	rowProblemsDesc  = describe("row_problems_total",
@@ -60,7 +62,7 @@ func newMetrics(r prometheus.Registerer, e *enforcer.Enforcer) (*metrics, error)
 		sources: make(map[string]prometheus.Observer),
 	}
 	for _, source := range []string{
-		SourceStore, SourceDenyCache, SourceLocalShare, SourceFailOpen, SourceFailClosed, SourceExempt, SourceNoRule,
+		SourceStore, SourceLease, SourceDenyCache, SourcePrefilter, SourceLocalShare, SourceFailOpen, SourceFailClosed, SourceExempt, SourceNoRule,
 		SourceKeyMissing, SourceCanceled,
 	} {
 		m.sources[source] = m.seconds.WithLabelValues(source)
@@ -84,7 +86,7 @@ func (m *metrics) observe(d Decision, took time.Duration) {
 // Describe sends all descriptions.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
+		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, leasedDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
 		suspicionsDesc, pushedDesc, guardedDesc, snapshotProblemsDesc, rowSourceDesc,
 	} {
@@ -117,6 +119,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, l := range enforcer.Lates() {
 		count(lateDesc, f.Late[l], l.String())
+	}
+	for _, l := range enforcer.LeaseEnds() {
+		count(leasedDesc, f.Leased[l], l.String())
 	}
 	for _, p := range enforcer.RowProblems() {
 		count(rowProblemsDesc, f.Problems[p], p.String())

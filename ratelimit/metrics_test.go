@@ -78,6 +78,7 @@ func TestMetrics(t *testing.T) {
 		"weir_decisions_total": {
 			rule("admitted", "Store"), rule("denied", "Store"), rule("admitted", "LocalShare"), rule("denied", "LocalShare"),
 			rule("admitted", "FailOpen"), rule("denied", "FailClosed"), rule("denied", "KeyMissing"), rule("denied", "DenyCache"),
+			rule("admitted", "Lease"), rule("denied", "Prefilter"),
 			rule("admitted", "Exempt"), rule("admitted", "Shadow"), rule("denied", "Shadow"),
 			{"policy": "", "rule": "", "result": "admitted", "source": "NoRule"},
 			{"policy": "", "rule": "", "result": "denied", "source": "Canceled"},
@@ -85,6 +86,7 @@ func TestMetrics(t *testing.T) {
 		"weir_key_missing_total":    {{"policy": "checkout", "rule": "exports"}},
 		"weir_store_failures_total": {{"reason": "refused"}, {"reason": "timeout"}, {"reason": "crossslot"}, {"reason": "other"}},
 		"weir_late_replies_total":   {{"outcome": "used"}, {"outcome": "refunded"}, {"outcome": "denied"}, {"outcome": "lost"}},
+		"weir_leased_total":         {{"outcome": "taken"}, {"outcome": "returned"}, {"outcome": "dropped"}},
 		"weir_row_problems_total":   {{"reason": "corrupt"}, {"reason": "newer_version"}, {"reason": "lower_revision"}, {"reason": "missing"}},
 		"weir_breaker_open":         {nil},
 		"weir_breaker_trips_total":  {nil},

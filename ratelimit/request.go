@@ -74,6 +74,8 @@ type Decision struct {
 // Sources of decisions.
 const (
 	SourceStore      = "Store"      // the counters
+	SourceLease      = "Lease"      // admitted without asking: this replica had taken the request before
+	SourcePrefilter  = "Prefilter"  // denied without asking: this replica has let pass as much as it may
 	SourceDenyCache  = "DenyCache"  // known without asking: denied a moment ago, a limit of 0, or a cost above any limit
 	SourceLocalShare = "LocalShare" // the store is away: this replica's share of the limit
 	SourceFailOpen   = "FailOpen"   // the store is away, or no policies were ever read: admitted

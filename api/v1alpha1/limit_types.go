@@ -147,3 +147,28 @@ const (
 	// RoundingNeverExceed never lets the sum of the shares pass the limit.
 	RoundingNeverExceed Rounding = "NeverExceed"
 )
+
+// Lease lets a replica take several requests at once.
+type Lease struct {
+	// tokens is how many requests of one identity a replica takes from the store
+	// at most: fewer as the limit runs out, and one that is not used for a moment
+	// is given back. Windows are never exceeded by it. A TokenBucket admits up to
+	// tokens for each replica more than its burst at once, and at most what it
+	// earns in a twentieth of its window.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=10000
+	// +required
+	Tokens int32 `json:"tokens,omitempty"`
+}
+
+// Prefilter has each replica refuse a flood before the store is asked.
+type Prefilter struct {
+	// multiple of its share of the limit is what a replica asks the store for in
+	// a window; the rest it denies by itself. Where it is lower than the number of
+	// replicas, requests that reach the replicas unevenly are denied although the
+	// store would admit them.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +required
+	Multiple int32 `json:"multiple,omitempty"`
+}

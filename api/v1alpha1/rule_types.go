@@ -5,6 +5,7 @@ package v1alpha1
 // +kubebuilder:validation:XValidation:rule="!has(self.whenKeyMissing) || has(self.key)",fieldPath=".whenKeyMissing",message="needs a key: a rule without key counts the whole workload as one"
 // +kubebuilder:validation:XValidation:rule="!has(self.localShare) || !has(self.onStoreFailure) || self.onStoreFailure == 'LocalShare'",fieldPath=".localShare",message="only with onStoreFailure: LocalShare"
 // +kubebuilder:validation:XValidation:rule=`!has(self.overrides) || self.overrides.all(o, !has(o.limits) || o.limits.all(l, self.limits.exists(b, (has(b.algorithm) ? b.algorithm : 'TokenBucket') == (has(l.algorithm) ? l.algorithm : 'TokenBucket') && (b.window == l.window || duration(b.window) == duration(l.window))) || !l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))) || !self.limits.all(l, l.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$'))`,fieldPath=".overrides",message="each limit of an override must have the algorithm and window of a limit of the rule: an override changes numbers, not counters"
+// +kubebuilder:validation:XValidation:rule="!has(self.lease) || !self.limits.exists(l, has(l.algorithm) && l.algorithm == 'SlidingWindowLog')",fieldPath=".lease",message="not with algorithm SlidingWindowLog, whose limit would no longer hold in every window"
 type Rule struct {
 	// name identifies the rule within the policy, in metrics, logs and response
 	// headers. Counters belong to the name: a renamed rule starts afresh.
@@ -68,6 +69,17 @@ type Rule struct {
 	// It takes effect while the rule's onStoreFailure is LocalShare.
 	// +optional
 	LocalShare LocalShare `json:"localShare,omitzero"`
+
+	// lease lets a replica take several requests of one identity at once and
+	// admit them without asking the store again. Absent: every request is asked
+	// for.
+	// +optional
+	Lease Lease `json:"lease,omitzero"`
+
+	// prefilter has each replica refuse a flood of one identity before the store
+	// is asked. Absent: the store is always asked.
+	// +optional
+	Prefilter Prefilter `json:"prefilter,omitzero"`
 
 	// mode is Enforce or Shadow for this rule. Default: the policy's mode.
 	// +optional

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/controllers"
@@ -85,6 +84,11 @@ func run(ctx context.Context, o options) error {
 		table = redisstore.NewTable(client, o.table, leadership.Installation())
 	}
 
+	metricsServer, certificates, err := o.metrics.server()
+	if err != nil {
+		return err
+	}
+
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		v1alpha1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme,
@@ -96,7 +100,7 @@ func run(ctx context.Context, o options) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                              scheme,
 		Cache:                               controllers.CacheOptions(o.namespaces, o.snapshots),
-		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddress},
+		Metrics:                             metricsServer,
 		HealthProbeBindAddress:              o.probeAddress,
 		LeaderElection:                      o.leaderElect,
 		LeaderElectionResourceLockInterface: leadership.Lock(),
@@ -104,6 +108,11 @@ func run(ctx context.Context, o options) error {
 	})
 	if err != nil {
 		return fmt.Errorf("building the manager: %w", err)
+	}
+	if certificates != nil {
+		if err := mgr.Add(certificates); err != nil {
+			return err
+		}
 	}
 	if err := addProbes(mgr); err != nil {
 		return err

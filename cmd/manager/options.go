@@ -26,8 +26,8 @@ type options struct {
 	namespaces list
 	snapshots  bool
 
-	metricsAddress string
-	probeAddress   string
+	metrics      metricsOptions
+	probeAddress string
 
 	leaderElect    bool
 	leaseNamespace string
@@ -36,13 +36,25 @@ type options struct {
 	log zap.Options
 }
 
+// metricsOptions say who can read the metrics, and how.
+type metricsOptions struct {
+	address  string
+	secure   bool
+	auth     bool
+	certFile string
+	keyFile  string
+}
+
 // redisOptions say where the policy table is.
 type redisOptions struct {
-	addresses      list
-	username       string
-	passwordFile   string
-	db             int
-	sentinelMaster string
+	addresses    list
+	username     string
+	passwordFile string
+	db           int
+
+	sentinelMaster       string
+	sentinelUsername     string
+	sentinelPasswordFile string
 
 	tls           bool
 	tlsCAFile     string
@@ -112,9 +124,12 @@ func (o *options) bind(flags *flag.FlagSet, getenv func(string) string) {
 	flags.IntVar(&o.redis.db, "redis-db", 0, "number of the Redis database; a Redis Cluster has only 0")
 	flags.StringVar(&o.redis.sentinelMaster, "redis-sentinel-master", "",
 		"name of the master that the Sentinels at --redis-address watch")
-	flags.BoolVar(&o.redis.tls, "redis-tls", false, "connect to Redis with TLS")
+	flags.StringVar(&o.redis.sentinelUsername, "redis-sentinel-username", "", "user of the Sentinels")
+	flags.StringVar(&o.redis.sentinelPasswordFile, "redis-sentinel-password-file", "",
+		"file with the password for the Sentinels; read once, at the start")
+	flags.BoolVar(&o.redis.tls, "redis-tls", false, "connect to Redis, and to its Sentinels, with TLS")
 	flags.StringVar(&o.redis.tlsCAFile, "redis-tls-ca-file", "",
-		"file with the certificates of the authorities to trust; the system's when absent")
+		"file with the certificates of the authorities to trust, the system's when absent; read anew for each connection, as are the next two")
 	flags.StringVar(&o.redis.tlsCertFile, "redis-tls-cert-file", "", "file with this client's certificate")
 	flags.StringVar(&o.redis.tlsKeyFile, "redis-tls-key-file", "", "file with the key of this client's certificate")
 	flags.StringVar(&o.redis.tlsServerName, "redis-tls-server-name", "",
@@ -124,7 +139,13 @@ func (o *options) bind(flags *flag.FlagSet, getenv func(string) string) {
 	flags.Var(&o.namespaces, "namespaces", "namespaces whose policies are looked after, separated by commas; all when absent")
 	flags.BoolVar(&o.snapshots, "snapshots", false,
 		"keep a ConfigMap for each workload whose policies ask for it; needs the rights of config/components/snapshot")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address to serve metrics on; 0 serves none")
+	flags.StringVar(&o.metrics.address, "metrics-bind-address", ":8443", "address to serve /metrics on; 0 serves none")
+	flags.BoolVar(&o.metrics.secure, "metrics-secure", true, "serve metrics with TLS")
+	flags.BoolVar(&o.metrics.auth, "metrics-auth", true,
+		"serve metrics only to who may get the URL /metrics, as the API server says; needs --metrics-secure and the right to create TokenReviews and SubjectAccessReviews")
+	flags.StringVar(&o.metrics.certFile, "metrics-tls-cert-file", "",
+		"file with the certificate to serve metrics with, read anew when it changes; one signed by itself when absent")
+	flags.StringVar(&o.metrics.keyFile, "metrics-tls-key-file", "", "file with the key of that certificate")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address to serve /healthz and /readyz on; 0 serves none")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true,
 		"wait for leadership before writing; without it this process takes the Lease at once from whoever has it")
@@ -150,7 +171,7 @@ func (o *options) validate() error {
 			return fmt.Errorf("--namespaces: %q is no name of a namespace", namespace)
 		}
 	}
-	if err := validateAddress("--metrics-bind-address", o.metricsAddress); err != nil {
+	if err := o.metrics.validate(); err != nil {
 		return err
 	}
 	if err := validateAddress("--health-probe-bind-address", o.probeAddress); err != nil {
@@ -177,6 +198,18 @@ func validateAddress(flag, address string) error {
 	return nil
 }
 
+func (m *metricsOptions) validate() error {
+	switch {
+	case m.auth && !m.secure:
+		return errors.New("--metrics-auth needs --metrics-secure: a token must not be sent in the clear")
+	case isSet(m.certFile) != isSet(m.keyFile):
+		return errors.New("--metrics-tls-cert-file and --metrics-tls-key-file go together")
+	case isSet(m.certFile) && !m.secure:
+		return errors.New("--metrics-tls-… need --metrics-secure")
+	}
+	return validateAddress("--metrics-bind-address", m.address)
+}
+
 func (r *redisOptions) validate(required bool) error {
 	switch {
 	case len(r.addresses) > 0:
@@ -199,6 +232,10 @@ func (r *redisOptions) validate(required bool) error {
 		return errors.New("--redis-db: several addresses without --redis-sentinel-master are a Redis Cluster, which has only database 0")
 	case r.username != "" && r.passwordFile == "":
 		return errors.New("--redis-username needs --redis-password-file")
+	case r.sentinelUsername != "" && r.sentinelPasswordFile == "":
+		return errors.New("--redis-sentinel-username needs --redis-sentinel-password-file")
+	case r.sentinelPasswordFile != "" && r.sentinelMaster == "":
+		return errors.New("--redis-sentinel-password-file needs --redis-sentinel-master")
 	case !r.tls && slices.ContainsFunc([]string{r.tlsCAFile, r.tlsCertFile, r.tlsKeyFile, r.tlsServerName}, isSet):
 		return errors.New("--redis-tls-… need --redis-tls")
 	case isSet(r.tlsCertFile) != isSet(r.tlsKeyFile):

@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.table != "default" || !o.leaderElect || o.resync != 30*time.Second || o.metricsAddress != ":8080" || o.probeAddress != ":8081" {
+	if o.table != "default" || !o.leaderElect || o.resync != 30*time.Second || o.metrics != (metricsOptions{address: ":8443", secure: true, auth: true}) || o.probeAddress != ":8081" {
 		t.Errorf("options %+v", o)
 	}
 }
@@ -78,6 +78,19 @@ func TestWrongFlagsAreOneLine(t *testing.T) {
 		"a table's name":            {arguments("--table=a:b"), `--table: table "a:b": want letters, digits, '-', '_' and '.' only`},
 		"a namespace's name":        {arguments("--namespaces=shop,Cart"), `--namespaces: "Cart" is no name of a namespace`},
 		"an address for metrics":    {arguments("--metrics-bind-address=8080"), `--metrics-bind-address: want host:port, :port or 0, got "8080"`},
+		"tokens in the clear":       {arguments("--metrics-secure=false"), "--metrics-auth needs --metrics-secure: a token must not be sent in the clear"},
+		"a key without certificate": {arguments("--metrics-tls-key-file=tls.key"), "--metrics-tls-cert-file and --metrics-tls-key-file go together"},
+		"a certificate for nothing": {
+			arguments("--metrics-secure=false", "--metrics-auth=false", "--metrics-tls-cert-file=tls.crt", "--metrics-tls-key-file=tls.key"),
+			"--metrics-tls-… need --metrics-secure",
+		},
+		"a Sentinel's user without password": {
+			arguments("--redis-sentinel-master=main", "--redis-sentinel-username=weir"),
+			"--redis-sentinel-username needs --redis-sentinel-password-file",
+		},
+		"a Sentinel's password without Sentinel": {
+			arguments("--redis-sentinel-password-file=password"), "--redis-sentinel-password-file needs --redis-sentinel-master",
+		},
 		"an address for probes":     {arguments("--health-probe-bind-address=x"), `--health-probe-bind-address: want host:port, :port or 0, got "x"`},
 		"a resync without end":      {arguments("--resync=10ms"), "--resync: want at least 1s, got 10ms"},
 		"something that is no flag": {arguments("serve"), `unexpected argument "serve"`},

@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/redis/go-redis/v9"
@@ -24,13 +26,15 @@ func (q quietRedis) Printf(_ context.Context, format string, values ...any) {
 	q.log.V(1).Info("Redis driver", "message", fmt.Sprintf(format, values...))
 }
 
-// client builds the client without connecting: the process starts and stays up while Redis is away.
+// client builds the client without connecting: the process starts and stays up while Redis is away. Files are read here
+// once, so that a wrong name ends the start, and then anew for each connection.
 func (r *redisOptions) client() (redis.UniversalClient, error) {
 	options := &redis.UniversalOptions{
-		Addrs:      r.addresses,
-		MasterName: r.sentinelMaster,
-		DB:         r.db,
-		Username:   r.username,
+		Addrs:            r.addresses,
+		MasterName:       r.sentinelMaster,
+		DB:               r.db,
+		Username:         r.username,
+		SentinelUsername: r.sentinelUsername,
 	}
 	if r.passwordFile != "" {
 		if _, err := r.password(); err != nil {
@@ -41,22 +45,48 @@ func (r *redisOptions) client() (redis.UniversalClient, error) {
 			return r.username, password, err
 		}
 	}
-	if r.tls {
-		config, err := r.tlsConfig()
+	if r.sentinelPasswordFile != "" {
+		password, err := readSecret(r.sentinelPasswordFile)
 		if err != nil {
+			return nil, fmt.Errorf("--redis-sentinel-password-file: %w", err)
+		}
+		options.SentinelPassword = password
+	}
+	if r.tls {
+		if _, err := r.tlsConfig(); err != nil {
 			return nil, err
 		}
-		options.TLSConfig = config
+		options.Dialer = r.dialTLS
 	}
 	return redisstore.NewClient(options), nil
 }
 
 func (r *redisOptions) password() (string, error) {
-	password, err := os.ReadFile(r.passwordFile)
+	password, err := readSecret(r.passwordFile)
 	if err != nil {
 		return "", fmt.Errorf("--redis-password-file: %w", err)
 	}
-	return strings.TrimRight(string(password), "\r\n"), nil
+	return password, nil
+}
+
+func readSecret(file string) (string, error) {
+	secret, err := os.ReadFile(file)
+	return strings.TrimRight(string(secret), "\r\n"), err
+}
+
+// dialTimeout bounds one attempt to connect, handshake included.
+const dialTimeout = 5 * time.Second
+
+// dialTLS connects with the certificates that the files hold now.
+func (r *redisOptions) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	config, err := r.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: config}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return dialer.DialContext(ctx, network, address)
 }
 
 func (r *redisOptions) tlsConfig() (*tls.Config, error) {
@@ -72,13 +102,11 @@ func (r *redisOptions) tlsConfig() (*tls.Config, error) {
 		}
 	}
 	if r.tlsCertFile != "" {
-		if _, err := tls.LoadX509KeyPair(r.tlsCertFile, r.tlsKeyFile); err != nil {
+		certificate, err := tls.LoadX509KeyPair(r.tlsCertFile, r.tlsKeyFile)
+		if err != nil {
 			return nil, fmt.Errorf("--redis-tls-cert-file: %w", err)
 		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, err := tls.LoadX509KeyPair(r.tlsCertFile, r.tlsKeyFile)
-			return &certificate, err
-		}
+		config.Certificates = []tls.Certificate{certificate}
 	}
 	return config, nil
 }

@@ -14,6 +14,12 @@ import (
 // batches wait for late answers.
 func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.Duration) answer {
 	d.enter(&d.want)
+	d.group = group{origins: d.want.origins, lease: d.want.lease, peek: d.peek}
+	if d.want.lease > 0 && !d.peek {
+		d.group.fingerprint = d.want.fingerprint()
+		d.group.extra = b.leases.ask(&d.group, &d.entries[0])
+		d.entries[0].N += d.group.extra
+	}
 	within, cancel := b.runtime.WithTimeout(b.timeout)
 	now, err := b.store.Take(within, d.entries[:], d.answers[:])
 	cancel()
@@ -37,20 +43,29 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 		b.counts.fail(reasonOf(a.Err))
 		return answer{err: a.Err}
 	}
-	granted := a.Granted > 0
+	granted, used := a.Granted > 0, min(a.Granted, 1)
 	b.denials.learn(b.clock.at(sent), d.want.origins, &d.entries[0], a)
-	if ctx.Err() != nil {
+	gone := ctx.Err() != nil
+	if gone {
+		used = 0
 		if granted {
 			b.counts.late[LateRefunded].Add(1)
-			entry := d.entries[0]
-			entry.Counters = slices.Clone(entry.Counters) // the decision's memory is used again
-			b.refund(appendRefunds(nil, &entry, a, 0, now))
 		}
-		return answer{gone: true}
 	}
-	if b.mirror != nil {
-		d.group.origins = d.want.origins
-		b.mirror(&d.group, &d.entries[0], a, a.Granted, nil)
+	kept, refunds := b.leases.keep(&d.group, &d.entries[0], a, used, b.clock.at(sent), now, nil)
+	if used += kept; used < a.Granted {
+		entry := d.entries[0]
+		entry.Counters = slices.Clone(entry.Counters) // the decision's memory is used again
+		refunds = appendRefunds(refunds, &entry, a, used, now)
+	}
+	if b.mirror != nil && (!gone || kept > 0) {
+		b.mirror(&d.group, &d.entries[0], a, used, nil)
+	}
+	if len(refunds) > 0 {
+		b.refund(refunds)
+	}
+	if gone {
+		return answer{gone: true}
 	}
 	return answer{Answer: a, granted: granted}
 }

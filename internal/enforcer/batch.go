@@ -42,6 +42,7 @@ type batcher struct {
 	breaker *breaker
 	counts  *counts
 	denials *denials
+	leases  *leases
 	// mirror takes over what the store said of an entry: it admitted so many of the callers, and charged others who had
 	// been admitted without it at these times.
 	mirror func(g *group, e *Entry, a *Answer, admitted int64, late []int64)
@@ -97,6 +98,8 @@ type group struct {
 	peek        bool
 	origins     []origin
 	first, last *caller
+	// lease is what the entry's rules let a lease hold, and extra what of it is asked for beside the callers.
+	lease, extra int64
 }
 
 // caller waits for its part of a batch. It is guarded by the batch's lock until the batch is done.
@@ -347,7 +350,7 @@ func (b *batcher) returned(era uint64) *batch {
 // a driver needs; the callers are answered on another one, while the next batch is under way.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if !g.seal() {
+		if !b.seal(g) {
 			g = b.returned(g.era)
 			continue
 		}
@@ -440,7 +443,7 @@ func (b *batcher) startOver(cause string) {
 	b.era++
 	b.mu.Unlock()
 	if g != nil {
-		g.seal()
+		b.seal(g)
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
@@ -479,7 +482,7 @@ func (g *batch) enter(w *want, fingerprint uint64) int {
 	g.entries = append(g.entries, Entry{
 		Counters: g.counters[start:end:end], Enforced: w.enforced, Shadow: slices.Clone(w.shadow),
 	})
-	g.groups = append(g.groups, group{fingerprint: fingerprint, peek: w.peek, origins: g.origins[start:end:end]})
+	g.groups = append(g.groups, group{fingerprint: fingerprint, peek: w.peek, lease: w.lease, origins: g.origins[start:end:end]})
 	i := len(g.entries) - 1
 	if g.index != nil {
 		g.index[fingerprint] = i
@@ -510,7 +513,7 @@ func (g *batch) find(w *want, fingerprint uint64) int {
 
 // seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
 // sent ask for nothing.
-func (g *batch) seal() bool {
+func (b *batcher) seal(g *batch) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	kept := 0
@@ -534,9 +537,10 @@ func (g *batch) seal() bool {
 			continue
 		}
 		group.last.next = nil
+		group.extra = b.leases.ask(group, &g.entries[i])
 		g.groups[kept], g.entries[kept] = *group, g.entries[i]
 		if !group.peek {
-			g.entries[kept].N = waiters
+			g.entries[kept].N = waiters + group.extra
 		}
 		kept++
 	}

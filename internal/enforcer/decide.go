@@ -36,7 +36,7 @@ type decision struct {
 	entries [1]Entry
 	answers [1]Answer
 	group   group    // of that one entry, if the caller asked alone
-	verdict Decision // of what fell back, or was denied without asking
+	verdict Decision // what was decided
 	charge  *Charge  // of those who settle, else nil
 }
 
@@ -54,55 +54,60 @@ func (d *decision) release() {
 // newDecision returns one that belongs to e, as its parts do to it.
 func newDecision(e *Enforcer) *decision {
 	d := &decision{e: e}
-	d.subject = subject{request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo}
+	d.subject = subject{
+		request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo, hasher: e.hasher(),
+	}
 	return d
 }
 
-func (d *decision) decide(ctx context.Context, s *snapshot, r Request, peek bool) Decision {
-	d.s, d.request, d.peek = s, r, peek
-	if refused, ok := d.collect(); ok {
-		return refused
+// decide leaves what it decides in verdict, where it is not copied from hand to hand.
+func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek bool) {
+	d.s, d.request, d.peek = s, *r, peek
+	if !d.collect() {
+		return
 	}
 	if len(d.want.counters) == 0 {
-		return d.withoutLimits()
+		d.verdict = d.withoutLimits()
+		return
 	}
 	if d.e.split {
 		d.fallBack("")
-		return d.verdict
+		return
 	}
 	if d.e.options.InProcess {
-		return d.takeHere(ctx)
+		d.takeHere(ctx)
+		return
 	}
-	if !peek && d.denied() {
-		return d.verdict
+	// Who settles has to know what the store charged for this one request.
+	if d.charge == nil && d.leased() || !peek && d.denied() {
+		return
 	}
 	if d.e.breaker.open.Load() {
 		d.e.probe()
 		d.fallBack(d.e.breaker.why())
-		return d.verdict
+		return
 	}
-	if !d.holdShare() {
-		return d.verdict
+	if d.filtered() || !d.holdShare() {
+		return
 	}
 	a := d.e.batcher.take(ctx, &d.want, d)
 	d.releaseShare()
 	switch {
 	case a.gone:
-		return d.general(Canceled, context.Cause(ctx).Error())
-	case a.local:
-		return d.verdict
+		d.verdict = d.general(Canceled, context.Cause(ctx).Error())
+	case a.local: // it fell back
 	case a.err != nil:
 		d.fallBack(a.err.Error())
-		return d.verdict
+	default:
+		d.noteCharge(a.Answer, a.granted, a.place)
+		d.answer(a.Answer, a.granted, a.place)
 	}
-	d.noteCharge(a.Answer, a.granted, a.place)
-	return d.answer(a.Answer, a.granted, a.place)
 }
 
-// collect fills want with the counters of all rules that apply. It returns a refusal when the policies alone decide.
-func (d *decision) collect() (Decision, bool) {
+// collect fills want with the counters of all rules that apply. It returns false when the policies alone refuse.
+func (d *decision) collect() bool {
 	r := &d.request
-	d.walk = d.s.matcher.Walk(r)
+	d.s.matcher.Start(&d.walk, r)
 	d.subject.addrKnown = false
 	for i, ok := d.walk.Next(); ok; i, ok = d.walk.Next() {
 		rule := &d.s.rules[i]
@@ -116,9 +121,10 @@ func (d *decision) collect() (Decision, bool) {
 			continue
 		case keyDenied:
 			if !rule.shadow {
-				return d.refuse(rule, KeyMissingDenied, Decision{
+				d.verdict = d.refuse(rule, KeyMissingDenied, Decision{
 					Status: http.StatusBadRequest, Source: SourceKeyMissing, Cause: "a part of the rule's key is missing",
-				}), true
+				})
+				return false
 			}
 			d.count(rule, ShadowDenied)
 			continue
@@ -134,18 +140,24 @@ func (d *decision) collect() (Decision, bool) {
 		cost := rule.costOf(r.Attributes)
 		if never := hopeless(limits, cost); never != nil {
 			if !rule.shadow {
-				return d.refuse(rule, CacheDenied, Decision{
+				d.verdict = d.refuse(rule, CacheDenied, Decision{
 					Status: http.StatusTooManyRequests, Source: SourceDenyCache, Cause: "no wait makes room for this request",
 					Limit: never.row.Requests, Window: microseconds(never.row.Window),
-				}), true
+				})
+				return false
 			}
 			d.count(rule, ShadowDenied)
 			continue
 		}
 		into := &d.want
-		if rule.shadow {
+		switch {
+		case rule.shadow:
 			into = &d.shadow
 			d.shadows = append(d.shadows, rule)
+		case len(into.counters) == 0:
+			into.lease = rule.ahead.lease
+		default:
+			into.lease = min(into.lease, rule.ahead.lease)
 		}
 		for j := range limits {
 			into.add(Counter{Identity: id, ID: limits[j].row.ID, Limit: limits[j].exact, Cost: cost}, origin{rule, &limits[j]})
@@ -155,7 +167,7 @@ func (d *decision) collect() (Decision, bool) {
 		}
 	}
 	d.join()
-	return Decision{}, false
+	return true
 }
 
 // join puts the counters of shadow rules behind the enforced ones.
@@ -193,14 +205,14 @@ func (d *decision) identify(r *rule) (Identity, keyOutcome) {
 }
 
 // takeHere asks a store in this process.
-func (d *decision) takeHere(ctx context.Context) Decision {
+func (d *decision) takeHere(ctx context.Context) {
 	d.enter(&d.want)
 	if _, err := d.e.options.Store.Take(ctx, d.entries[:], d.answers[:]); err != nil {
 		d.fallBack(err.Error())
-		return d.verdict
+		return
 	}
 	d.noteCharge(&d.answers[0], d.answers[0].Granted > 0, 0)
-	return d.answer(&d.answers[0], d.answers[0].Granted > 0, 0)
+	d.answer(&d.answers[0], d.answers[0].Granted > 0, 0)
 }
 
 // enter makes the want of this one caller an entry.
@@ -211,31 +223,39 @@ func (d *decision) enter(w *want) {
 	}
 }
 
-// answer says what the store decided. place is the caller's among those granted.
-func (d *decision) answer(a *Answer, granted bool, place int64) Decision {
+// answer takes over what the store decided. place is the caller's among those granted.
+func (d *decision) answer(a *Answer, granted bool, place int64) {
 	if d.want.enforced == 0 {
 		d.countShadows(a, place)
-		return d.withoutLimits()
+		d.verdict = d.withoutLimits()
+		return
 	}
 	if d.peek {
 		granted = allowAll(a.Results[:d.want.enforced])
 	}
-	after := max(0, a.Granted-1-place) // granted behind this one, and charged already
-	if d.peek || !granted {
-		after = 0
-	}
-	i := binding(d.want.counters[:d.want.enforced], a.Results, granted, after)
-	out := d.describe(d.want.origins[i], d.want.counters[i].Cost, a.Results[i], after)
-	out.Allowed, out.Source = granted, SourceStore
 	if granted {
-		out.Status, out.RetryAfter = http.StatusOK, 0
-		d.countShadows(a, place)
-		d.count(d.want.origins[i].rule, StoreAdmitted)
-	} else {
-		out.Status = http.StatusTooManyRequests
-		d.count(d.want.origins[i].rule, StoreDenied)
+		after := max(0, a.Granted-1-place) // granted behind this one, and charged already
+		if d.peek {
+			after = 0
+		}
+		d.admit(a, place, after, StoreAdmitted)
+		return
 	}
-	return out
+	i := binding(d.want.counters[:d.want.enforced], a.Results, false, 0)
+	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], 0)
+	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceStore
+	d.count(d.want.origins[i].rule, StoreDenied)
+}
+
+// admit describes an admission by what a store answered. The caller's place is among those granted, and after is how
+// many of them are charged already and come behind him.
+func (d *decision) admit(a *Answer, place, after int64, by Outcome) {
+	i := binding(d.want.counters[:d.want.enforced], a.Results, true, after)
+	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], after)
+	d.verdict.Allowed, d.verdict.Status, d.verdict.RetryAfter = true, http.StatusOK, 0
+	_, d.verdict.Source = by.Names()
+	d.countShadows(a, place)
+	d.count(d.want.origins[i].rule, by)
 }
 
 func allowAll(results []algorithm.Result) bool {
@@ -251,6 +271,9 @@ func allowAll(results []algorithm.Result) bool {
 // do. Of an admission it is the one with room for the fewest more such requests, and among those the one that takes
 // longest to be full again.
 func binding(counters []Counter, results []algorithm.Result, granted bool, after int64) int {
+	if len(counters) == 1 {
+		return 0
+	}
 	best := -1
 	for i := range counters {
 		r := &results[i]
@@ -272,20 +295,17 @@ func tighter(c *Counter, r *algorithm.Result, than *Counter, best *algorithm.Res
 	return left < least || left == least && r.ResetAfter > best.ResetAfter
 }
 
-// describe fills in the numbers of one limit.
-func (d *decision) describe(o origin, cost int64, r algorithm.Result, after int64) Decision {
-	out := Decision{
-		Policy:     o.rule.policy,
-		Rule:       o.rule.name,
-		Limit:      o.limit.row.Requests,
-		Window:     microseconds(o.limit.row.Window),
-		Remaining:  r.Remaining + after*cost,
-		ResetAfter: microseconds(r.ResetAfter),
-	}
+// describe fills in the numbers of one limit, of a denial without a source.
+func (d *decision) describe(o origin, cost int64, r *algorithm.Result, after int64) {
+	v := &d.verdict
+	v.Allowed, v.Status, v.Source, v.Cause = false, 0, "", ""
+	v.Policy, v.Rule = o.rule.policy, o.rule.name
+	v.Limit, v.Window = o.limit.row.Requests, microseconds(o.limit.row.Window)
+	v.Remaining = r.Remaining + after*cost
+	v.RetryAfter, v.ResetAfter = 0, microseconds(r.ResetAfter)
 	if r.Satisfiable {
-		out.RetryAfter = microseconds(r.RetryAfter)
+		v.RetryAfter = microseconds(r.RetryAfter)
 	}
-	return out
 }
 
 // withoutLimits decides when no enforced rule has a limit for the request.

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 const (
@@ -12,7 +14,7 @@ const (
 	// denialMargin (µs) is taken off, because two clocks do not run exactly alike.
 	denialMargin = 1_000
 	// maxDenial and shortDenial (µs) are how long a denial stands at most: what others give back meanwhile is not heard
-	// of. The short one is for stores that give back by themselves.
+	// of. The short one is for stores that give back by themselves, and for leases, of which replicas give back the rest.
 	maxDenial   = 1_000_000
 	shortDenial = 20_000
 )
@@ -84,6 +86,9 @@ func (s *denials) learn(sentAt int64, origins []origin, e *Entry, a *Answer) {
 	for i := range e.Counters[:e.Enforced] {
 		r := &a.Results[i]
 		wait := min(r.RetryAfter-denialMargin, s.most)
+		if origins[i].rule.ahead.lease > 0 {
+			wait = min(wait, shortDenial)
+		}
 		if r.Allowed || !r.Satisfiable || wait <= 0 {
 			continue
 		}
@@ -169,17 +174,10 @@ func (d *decision) denied() bool {
 		return false
 	}
 	o := d.want.origins[place]
-	d.verdict = Decision{
-		Status:     http.StatusTooManyRequests,
-		Policy:     o.rule.policy,
-		Rule:       o.rule.name,
-		Limit:      o.limit.row.Requests,
-		Window:     microseconds(o.limit.row.Window),
-		Remaining:  longest.remaining,
-		RetryAfter: microseconds(longest.retryAt - now),
-		ResetAfter: microseconds(max(0, longest.resetAt-now)),
-		Source:     SourceDenyCache,
-	}
+	d.describe(o, 0, &algorithm.Result{
+		Satisfiable: true, Remaining: longest.remaining, RetryAfter: longest.retryAt - now, ResetAfter: max(0, longest.resetAt-now),
+	}, 0)
+	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceDenyCache
 	d.count(o.rule, CacheDenied)
 	return true
 }

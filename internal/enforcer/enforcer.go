@@ -63,6 +63,8 @@ type Enforcer struct {
 	batcher *batcher
 	counts  *counts
 	denials *denials
+	leases  *leases
+	filters filters
 	tallies *tallies
 	recovery
 
@@ -87,6 +89,7 @@ type Enforcer struct {
 
 	settling atomic.Bool  // the store is about to be told of what was charged afterwards
 	settles  atomic.Int64 // of them, in this process
+	noted    sync.Pool    // of *noted
 }
 
 // New returns an Enforcer that knows no policies yet.
@@ -122,6 +125,15 @@ func New(o Options) *Enforcer {
 	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
 	e.pusher, _ = o.Store.(Pusher)
 	e.owned.Store(true)
+	e.leases = &leases{
+		clock:    e.clock,
+		runtime:  o.Runtime,
+		counts:   e.counts,
+		local:    o.Local,
+		replicas: func() int { return max(1, e.place().N) },
+		current:  e.snapshot.Load,
+		careful:  func() bool { return e.following.Load() || e.guarding() },
+	}
 	e.batcher = &batcher{
 		store:   o.Store,
 		timeout: o.StoreTimeout,
@@ -130,18 +142,25 @@ func New(o Options) *Enforcer {
 		breaker: e.breaker,
 		counts:  e.counts,
 		denials: e.denials,
+		leases:  e.leases,
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 		settled: e.batchSettled,
 	}
+	e.leases.refund = e.batcher.refund
 	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {
 		e.denials.most = shortDenial
+		e.leases.oneIdentity = true
 	}
 	if store, ok := o.Store.(Prompt); ok {
 		e.batcher.prompt = store.Prompt()
 	}
 	return e
 }
+
+// hasher is private where no other process has to know the same identities: those that split the limits turn the richer
+// shares by them.
+func (e *Enforcer) hasher() hasher { return hasher{private: e.options.InProcess && !e.split} }
 
 func nonce() string {
 	var b [4]byte
@@ -150,20 +169,27 @@ func nonce() string {
 }
 
 // Decide decides about a request and charges it.
-func (e *Enforcer) Decide(ctx context.Context, r Request) Decision { return e.decide(ctx, r, false) }
+func (e *Enforcer) Decide(ctx context.Context, r Request) (answer Decision) {
+	e.decide(ctx, &r, false, &answer)
+	return answer
+}
 
 // Peek tells what Decide would say, and charges nothing.
-func (e *Enforcer) Peek(ctx context.Context, r Request) Decision { return e.decide(ctx, r, true) }
+func (e *Enforcer) Peek(ctx context.Context, r Request) (answer Decision) {
+	e.decide(ctx, &r, true, &answer)
+	return answer
+}
 
-func (e *Enforcer) decide(ctx context.Context, r Request, peek bool) Decision {
+func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool, answer *Decision) {
 	s := e.snapshot.Load()
 	if s == nil {
-		return e.withoutPolicy(peek)
+		*answer = e.withoutPolicy(peek)
+		return
 	}
 	d := e.decision()
-	answer := d.decide(ctx, s, r, peek)
+	d.decide(ctx, s, r, peek)
+	*answer = d.verdict
 	e.done(d)
-	return answer
 }
 
 // decision returns an empty one, and done takes it back.

@@ -40,7 +40,7 @@ func (e *Enforcer) Explain(r Request) (rules []Explained, exempt bool) {
 		return nil, false
 	}
 	walk := s.matcher.Walk(&r)
-	about := subject{request: &r, walk: &walk, trusted: e.options.TrustedProxies}
+	about := subject{request: &r, walk: &walk, trusted: e.options.TrustedProxies, hasher: e.hasher()}
 	for i, ok := walk.Next(); ok; i, ok = walk.Next() {
 		rule := &s.rules[i]
 		x := Explained{

@@ -22,6 +22,6 @@ func IdentityOf(e *Enforcer, r Request) Identity {
 	match := policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
 	walk := s.matcher.Walk(&match)
 	walk.Next()
-	id, _, _ := s.rules[0].key.identify(&subject{request: &r, walk: &walk}, nil)
+	id, _, _ := s.rules[0].key.identify(&subject{request: &r, walk: &walk, hasher: e.hasher()}, nil)
 	return id
 }

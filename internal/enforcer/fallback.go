@@ -61,7 +61,7 @@ func (d *decision) fallBack(cause string) (admitted bool, at int64) {
 	}
 	switch {
 	case d.share.enforced > 0:
-		d.verdict = d.shareVerdict(a, granted, cause)
+		d.shareVerdict(a, granted, cause)
 	case open != nil:
 		d.count(open, FailOpenAdmitted)
 		d.verdict = Decision{
@@ -127,20 +127,20 @@ func (d *decision) countShadowShares(a *Answer) {
 	}
 }
 
-func (d *decision) shareVerdict(a *Answer, granted bool, cause string) Decision {
+func (d *decision) shareVerdict(a *Answer, granted bool, cause string) {
 	i := binding(d.share.counters[:d.share.enforced], a.Results, granted, 0)
 	o := d.share.origins[i]
-	out := d.describe(o, d.share.counters[i].Cost, a.Results[i], 0)
-	out.Allowed, out.Source, out.Cause = granted, SourceLocalShare, cause
+	d.describe(o, d.share.counters[i].Cost, &a.Results[i], 0)
+	v := &d.verdict
+	v.Allowed, v.Source, v.Cause = granted, SourceLocalShare, cause
 	if granted {
-		out.Status, out.RetryAfter = http.StatusOK, 0
+		v.Status, v.RetryAfter = http.StatusOK, 0
 		d.count(o.rule, ShareAdmitted)
-	} else {
-		out.Status = http.StatusTooManyRequests
-		if !a.Results[i].Satisfiable { // by the share of this moment, which grows, or by that of another replica
-			out.RetryAfter = failClosedRetry
-		}
-		d.count(o.rule, ShareDenied)
+		return
 	}
-	return out
+	v.Status = http.StatusTooManyRequests
+	if !a.Results[i].Satisfiable { // by the share of this moment, which grows, or by that of another replica
+		v.RetryAfter = failClosedRetry
+	}
+	d.count(o.rule, ShareDenied)
 }

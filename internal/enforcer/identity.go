@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
 	"net/netip"
 	"net/textproto"
 	"strings"
@@ -25,6 +27,8 @@ type keyer struct {
 	route bool
 	// index is the same for rules with the same key, so that each identity is computed once for a request.
 	index int
+	// header is its name where the key is one header and nothing else, as most are.
+	header string
 }
 
 type keyPart struct {
@@ -60,6 +64,9 @@ func compileKey(parts []policy.KeyPart, missing policy.WhenKeyMissing) keyer {
 	for _, p := range parts {
 		k.parts = append(k.parts, compilePart(p))
 		k.route = k.route || readsRoute(p)
+	}
+	if len(k.parts) == 1 && k.parts[0].kind == partHeader {
+		k.header = k.parts[0].name
 	}
 	return k
 }
@@ -116,7 +123,8 @@ type subject struct {
 	walk    *policy.Walk
 	trusted []netip.Prefix
 
-	memo *memo // nil remembers nothing
+	memo   *memo // nil remembers nothing
+	hasher hasher
 
 	addr      netip.Addr // the client's, once asked for
 	addrKnown bool
@@ -133,6 +141,9 @@ func (s *subject) clientAddr() (netip.Addr, bool) {
 
 // identify returns the identity of a request, using buf as scratch memory, which it returns grown.
 func (k *keyer) identify(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
+	if k.header != "" && s.memo != nil {
+		return k.identifyHeader(s, buf)
+	}
 	buf = append(buf[:0], spaceKey)
 	for i := range k.parts {
 		grown, ok := k.parts[i].append(buf, s)
@@ -142,6 +153,22 @@ func (k *keyer) identify(s *subject, buf []byte) (Identity, keyOutcome, []byte) 
 		buf = grown
 	}
 	return s.hash(k.index, buf), keyFound, buf
+}
+
+// identifyHeader is identify for a key that is one header: the value of the last request is recognised as it is.
+func (k *keyer) identifyHeader(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
+	value := strings.TrimSpace(headerValue(s.request, k.header))
+	last := s.memo.of(k.index)
+	if last.is(k, value) {
+		return last.id, keyFound, buf
+	}
+	buf, ok := k.parts[0].appendValue(append(buf[:0], spaceKey), value)
+	if !ok {
+		return k.absent(s, buf)
+	}
+	id := s.hash(k.index, buf)
+	last.key = k
+	return id, keyFound, buf
 }
 
 func (k *keyer) absent(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
@@ -232,22 +259,62 @@ func headerValue(r *Request, name string) string {
 }
 
 // memo holds what was hashed last for some of the keys: a flood is of one identity.
-type memo [4]struct {
+type memo [4]remembered
+
+type remembered struct {
 	raw []byte
 	id  Identity
+	// key is the one header whose value raw ends with; nil where raw is of another kind of key, or of a request that
+	// lacks a part.
+	key *keyer
 }
+
+func (m *memo) of(index int) *remembered { return &m[index%len(m)] }
+
+// is says that the value of a key that is one header is the one that is remembered.
+func (r *remembered) is(k *keyer, value string) bool {
+	if r.key != k || value == "" {
+		return false
+	}
+	start := len(r.raw) - len(value)
+	return start == k.prefix(len(value)) && string(r.raw[start:]) == value
+}
+
+// prefix is how many bytes of what is hashed stand before a value of that length: the space, and the part's tag, name
+// and lengths.
+func (k *keyer) prefix(value int) int {
+	return 2 + uvarintLen(len(k.header)) + len(k.header) + uvarintLen(value)
+}
+
+func uvarintLen(n int) int { return (bits.Len(uint(n)|1) + 6) / 7 }
 
 // hash is the identity of what a key reads, the index of which is given.
 func (s *subject) hash(index int, b []byte) Identity {
 	if s.memo == nil {
-		return hash(b)
+		return s.hasher.sum(b)
 	}
-	last := &s.memo[index%len(s.memo)]
+	last := s.memo.of(index)
 	if !bytes.Equal(b, last.raw) || len(b) == 0 {
 		last.raw = append(last.raw[:0], b...)
-		last.id = hash(b)
+		last.id, last.key = s.hasher.sum(b), nil
 	}
 	return last.id
+}
+
+// hasher makes identities. Those of a store that others use are the same everywhere; those that do not leave the
+// process need not be, and are made in a fraction of the time.
+type hasher struct{ private bool }
+
+// privateSeeds are drawn once in a process, so that nobody can choose values that are one identity.
+var privateSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func (h hasher) sum(b []byte) (id Identity) {
+	if !h.private {
+		return hash(b)
+	}
+	binary.LittleEndian.PutUint64(id[:8], maphash.Bytes(privateSeeds[0], b))
+	binary.LittleEndian.PutUint64(id[8:], maphash.Bytes(privateSeeds[1], b))
+	return id
 }
 
 func hash(b []byte) Identity {

@@ -207,3 +207,31 @@ func TestIdentitiesOfRandomValuesDiffer(t *testing.T) {
 		seen[id] = this
 	}
 }
+
+// What is remembered of former requests never changes an identity.
+func TestTheMemoChangesNothing(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 1))
+	var keyers []keyer
+	for i, parts := range [][]policy.KeyPart{{apiKey}, {{Header: "X-Tenant"}}, {user}, {apiKey, user}, {apiKey}, {clientIP}} {
+		k := compileKey(parts, policy.WhenKeyMissingClientIP)
+		k.index = i
+		keyers = append(keyers, k)
+	}
+	values := []string{"", " ", "a", "b", " a ", "aa", string(make([]byte, 127)), string(make([]byte, 128)), "X-Api-Key", "\x01a"}
+	draw := func() string { return values[random.IntN(len(values))] }
+	var m memo
+	matcher := policy.NewMatcher(policy.Row{Policies: []policy.RowPolicy{{Name: "p"}}, Rules: []policy.RowRule{{Policy: "p", Name: "r"}}})
+	for range 20_000 {
+		r := Request{
+			Header: http.Header{"X-Api-Key": {draw()}, "X-Tenant": {draw()}}, Attributes: map[string]string{"user": draw()}, Remote: "203.0.113.7",
+		}
+		k := &keyers[random.IntN(len(keyers))]
+		walk := matcher.Walk(&r)
+		want, found, _ := k.identify(&subject{request: &r, walk: &walk}, nil)
+		got, remembered, _ := k.identify(&subject{request: &r, walk: &walk, memo: &m}, nil)
+		if got != want || found != remembered {
+			t.Fatalf("seed %d: %+v by key %d is %x (%d), without memory %x (%d)", seed, r, k.index, got, remembered, want, found)
+		}
+	}
+}

@@ -19,12 +19,14 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 			continue
 		}
 		b.denials.learn(g.sentAt, group.origins, &g.entries[i], a)
-		granted, admitted, late := b.grant(group, a)
+		used, admitted, late := b.grant(group, a)
+		var kept int64
+		kept, refunds = b.leases.keep(group, &g.entries[i], a, used, g.sentAt, now, refunds)
 		if b.mirror != nil { // before anybody goes on: whoever asks next finds what was taken
-			b.mirror(group, &g.entries[i], a, admitted, late)
+			b.mirror(group, &g.entries[i], a, admitted+kept, late)
 		}
-		if granted < a.Granted {
-			refunds = appendRefunds(refunds, &g.entries[i], a, granted, now)
+		if used+kept < a.Granted {
+			refunds = appendRefunds(refunds, &g.entries[i], a, used+kept, now)
 		}
 	}
 	g.end()
@@ -38,7 +40,9 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 // of that to callers who waited, and when the others had been admitted without the store.
 func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []int64) {
 	var gone []*caller // those who are answered belong to their own goroutines
+	callers := int64(0)
 	for c := group.first; c != nil; c = c.next {
+		callers++
 		if c.state != waiting {
 			gone = append(gone, c)
 			continue
@@ -63,7 +67,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []i
 			b.counts.late[LateDenied].Add(1)
 		}
 	}
-	unused := a.Granted - used
+	unused := min(a.Granted, callers) - used
 	for _, c := range gone {
 		if c.admitted {
 			continue

@@ -41,7 +41,8 @@ type Local interface {
 	// back. Note charges what the store then says.
 	Hold(now int64, e *Entry, shares []Share, a *Answer)
 	Release(now int64, e *Entry, a *Answer)
-	// Note takes over what the store said of a counter, and says whether that proves that the store has lost charges.
+	// Note takes over what the store said of a counter, and says whether that proves that the store has lost charges. It
+	// keeps nothing of the Note.
 	Note(c *Counter, n *Note) (lost bool)
 	// Admit notes a request that was admitted without the store and without a share.
 	Admit(now int64, c *Counter, replicas int64)

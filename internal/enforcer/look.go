@@ -25,7 +25,8 @@ func (e *Enforcer) Held(policyName, ruleName string, r Request) ([]Held, bool) {
 		}
 		match := policy.Request{Method: r.Method, Host: r.Host, Route: r.Route, Path: r.Path, Header: r.Header}
 		walk := s.matcher.Walk(&match)
-		id, outcome, _ := rule.key.identify(&subject{request: &r, walk: &walk, trusted: e.options.TrustedProxies}, nil)
+		by := subject{request: &r, walk: &walk, trusted: e.options.TrustedProxies, hasher: e.hasher()}
+		id, outcome, _ := rule.key.identify(&by, nil)
 		if outcome == keyDenied || outcome == keySkipped {
 			return nil, false
 		}
@@ -45,6 +46,9 @@ func (e *Enforcer) Held(policyName, ruleName string, r Request) ([]Held, bool) {
 // Place is this replica's among those that share the limits.
 func (e *Enforcer) Place() policy.Replica { return e.place() }
 
-// Forget drops what this replica remembers of denials of counters that were reset. Others remember theirs for a second
-// at most.
-func (e *Enforcer) Forget(counters []Counter) { e.denials.forget(counters) }
+// Forget drops what this replica remembers of denials of counters that were reset, and its leases of them. Others have
+// theirs for a second at most.
+func (e *Enforcer) Forget(counters []Counter) {
+	e.denials.forget(counters)
+	e.leases.forget(counters)
+}

@@ -31,6 +31,8 @@ type recovery struct {
 	alone  atomic.Bool // this replica has decided without the store
 	doubt  atomic.Bool // a connection broke: what answers next may be another store than before
 	guard  atomic.Int64
+	// following while rounds are told of each charge. What is told cannot be taken back, so nothing is leased meanwhile.
+	following atomic.Bool
 
 	tellMu    sync.Mutex
 	suspected int64 // monotonic µs of the last suspicion, 0 before the first
@@ -88,6 +90,8 @@ func (e *Enforcer) beginSuspicion() {
 	e.doubt.Store(false)
 	e.counts.suspicions.Add(1)
 	e.guard.Store(now + guardTime.Microseconds())
+	e.following.Store(e.pusher != nil)
+	e.leases.dropAll()
 	if e.pusher != nil {
 		e.options.Local.Suspect()
 	}
@@ -112,6 +116,9 @@ func (e *Enforcer) follow() {
 	e.tellMu.Lock()
 	e.until = max(e.until, e.clock.monotonic()+RoundLife)
 	e.tellMu.Unlock()
+	if !e.following.Swap(true) {
+		e.leases.dropAll()
+	}
 	e.options.Local.Follow()
 	e.tell()
 }
@@ -185,6 +192,7 @@ func (e *Enforcer) tick() {
 	e.tellMu.Unlock()
 	if over && err == nil {
 		e.options.Local.Trust()
+		e.following.Store(false)
 		if !e.options.Local.Dirty() {
 			return
 		}

@@ -27,7 +27,9 @@ type Decision struct {
 // Sources of a decision, as metrics name them.
 const (
 	SourceStore      = "Store"
+	SourceLease      = "Lease"
 	SourceDenyCache  = "DenyCache"
+	SourcePrefilter  = "Prefilter"
 	SourceLocalShare = "LocalShare"
 	SourceFailOpen   = "FailOpen"
 	SourceFailClosed = "FailClosed"

@@ -37,7 +37,8 @@ func (e *Enforcer) Reserve(ctx context.Context, r Request) (Decision, *Charge) {
 	}
 	d := e.decision()
 	d.charge = c
-	out := d.decide(ctx, s, r, false)
+	d.decide(ctx, s, &r, false)
+	out := d.verdict
 	if out.Allowed && (out.Source == SourceLocalShare || out.Source == SourceFailOpen) {
 		c.alone = true
 		d.note(0, d.want.enforced, nil, false)
@@ -192,7 +193,7 @@ func (e *Enforcer) Fingerprint(r Request) uint64 {
 	d := e.decision()
 	defer e.done(d)
 	d.s, d.request, d.peek = s, r, true
-	if _, refused := d.collect(); refused {
+	if !d.collect() {
 		return 0
 	}
 	return d.want.fingerprint()

@@ -43,7 +43,7 @@ func (e *Enforcer) shareOf(o origin, id Identity) Share {
 	places := e.places.Load()
 	in := places.Share(o.limit.row, o.rule.maxCost(), o.rule.rounding, id.turn(), now, e.clock.store(now))
 	share := Share{
-		Limit:    shareLimit(in.Limit),
+		Limit:    o.limit.share(in.Limit),
 		Requests: in.Requests,
 		Informed: o.rule.rounding != policy.RoundingNeverExceed,
 		Version:  in.Version,
@@ -51,12 +51,16 @@ func (e *Enforcer) shareOf(o origin, id Identity) Share {
 		N:        int64(places.Current().N),
 	}
 	for _, step := range in.Steps {
-		share.Steps = append(share.Steps, ShareStep{From: step.From, Limit: shareLimit(step.Limit)})
+		share.Steps = append(share.Steps, ShareStep{From: step.From, Limit: o.limit.share(step.Limit)})
 	}
 	return share
 }
 
-func shareLimit(row policy.RowLimit) algorithm.Limit {
+// share is a share of the limit as the arithmetic has it.
+func (l *limit) share(row policy.RowLimit) algorithm.Limit {
+	if row.Algorithm == l.row.Algorithm {
+		return algorithm.Limit{Algorithm: l.exact.Algorithm, Requests: row.Requests, Window: row.Window, Burst: row.Burst}
+	}
 	limit, err := exactLimit(row)
 	if err != nil { // shares have no other algorithms than policies
 		return algorithm.Limit{Window: row.Window}
@@ -64,25 +68,36 @@ func shareLimit(row policy.RowLimit) algorithm.Limit {
 	return limit
 }
 
+// noted is the memory of a Note, which is used again.
+type noted struct {
+	note  Note
+	share Share
+}
+
 // mirror keeps what this replica knows of the counters in step with what the store said of an entry.
 func (e *Enforcer) mirror(g *group, entry *Entry, a *Answer, admitted int64, late []int64) {
 	place := e.place()
+	m, ok := e.noted.Get().(*noted)
+	if !ok {
+		m = new(noted)
+	}
+	defer e.noted.Put(m)
 	for i := range entry.Counters[:entry.Enforced] {
 		o, c := g.origins[i], &entry.Counters[i]
-		note := Note{
+		m.note = Note{
 			Result:   a.Results[i],
 			Admitted: admitted * c.Cost,
 			Part:     place.Part(a.Results[i].Remaining, c.Identity.turn()),
 			N:        int64(place.N),
 		}
 		if o.rule.onFailure == policy.OnStoreFailureLocalShare {
-			share := e.shareOf(o, c.Identity)
-			note.Share = &share
+			m.share = e.shareOf(o, c.Identity)
+			m.note.Share = &m.share
 		}
 		for _, at := range late {
 			e.options.Local.Granted(a.Results[i].At, c, at)
 		}
-		if e.options.Local.Note(c, &note) {
+		if e.options.Local.Note(c, &m.note) {
 			e.follow()
 		}
 	}
@@ -135,7 +150,7 @@ func (d *decision) holdShare() bool {
 		d.share.add(h.counters[i], h.origins[i])
 	}
 	d.share.enforced = h.enforced
-	d.verdict = d.shareVerdict(&h.answer, false, guardCause)
+	d.shareVerdict(&h.answer, false, guardCause)
 	return false
 }
 
@@ -163,7 +178,7 @@ func (e *Enforcer) Shares(r Request) []LimitShare {
 	d := e.decision()
 	defer e.done(d)
 	d.s, d.request, d.peek = s, r, true
-	if _, refused := d.collect(); refused {
+	if !d.collect() {
 		return nil
 	}
 	var shares []LimitShare

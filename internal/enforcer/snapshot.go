@@ -31,6 +31,7 @@ type rule struct {
 	cost         *policy.Cost
 	onFailure    policy.OnStoreFailure
 	rounding     policy.Rounding
+	ahead        ahead
 	serial       uint64 // of the snapshot: no two of an enforcer have the same
 	tally        *tally
 }
@@ -87,6 +88,7 @@ func compileRule(row *policy.RowRule) (rule, error) {
 		cost:      row.Cost,
 		onFailure: row.OnStoreFailure,
 		rounding:  row.Rounding,
+		ahead:     ahead{lease: row.Lease, multiple: row.Prefilter},
 	}
 	var err error
 	if r.limits, err = compileLimits(row.Limits); err != nil {

@@ -14,7 +14,9 @@ type Outcome uint8
 const (
 	StoreAdmitted Outcome = iota
 	StoreDenied
-	CacheDenied // no store was asked: it had denied before, the limit is 0, or the cost is above the capacity
+	LeaseAdmitted   // no store was asked: it had charged the request before
+	PrefilterDenied // no store was asked: this replica has let pass as much as it may
+	CacheDenied     // no store was asked: it had denied before, the limit is 0, or the cost is above the capacity
 	ShareAdmitted
 	ShareDenied
 	FailOpenAdmitted
@@ -42,6 +44,10 @@ func (o Outcome) Names() (result, source string) {
 		return "admitted", SourceStore
 	case StoreDenied:
 		return "denied", SourceStore
+	case LeaseAdmitted:
+		return "admitted", SourceLease
+	case PrefilterDenied:
+		return "denied", SourcePrefilter
 	case CacheDenied:
 		return "denied", SourceDenyCache
 	case ShareAdmitted:
@@ -174,6 +180,25 @@ func (l Late) String() string {
 	return [...]string{LateUsed: "used", LateRefunded: "refunded", LateDenied: "denied", LateLost: "lost"}[l]
 }
 
+// LeaseEnd is what became of requests that the store charged before anybody made them.
+type LeaseEnd uint8
+
+// What becomes of leased requests. Those that are neither returned nor dropped are decisions of the source Lease, or
+// still held.
+const (
+	LeaseTaken    LeaseEnd = iota
+	LeaseReturned          // not used in time, and given back to the store
+	LeaseDropped           // not used, and not given back: the store may have lost what it charged, or was reset
+	leaseEnds
+)
+
+// LeaseEnds lists all of them.
+func LeaseEnds() []LeaseEnd { return []LeaseEnd{LeaseTaken, LeaseReturned, LeaseDropped} }
+
+func (l LeaseEnd) String() string {
+	return [...]string{LeaseTaken: "taken", LeaseReturned: "returned", LeaseDropped: "dropped"}[l]
+}
+
 // RowProblem is why a read of the table changed nothing.
 type RowProblem uint8
 
@@ -197,6 +222,7 @@ func (p RowProblem) String() string {
 type counts struct {
 	general  [generals]atomic.Uint64
 	late     [lates]atomic.Uint64
+	leased   [leaseEnds]atomic.Uint64
 	problems [rowProblems]atomic.Uint64
 	files    [rowSources][snapshotProblems]atomic.Uint64
 	failures [len(reasons)]atomic.Uint64
@@ -222,6 +248,7 @@ type Figures struct {
 	Rules        []RuleFigures
 	General      [generals]uint64
 	Late         [lates]uint64
+	Leased       [leaseEnds]uint64
 	Problems     [rowProblems]uint64
 	Files        [rowSources][snapshotProblems]uint64
 	Failures     map[Reason]uint64
@@ -268,6 +295,9 @@ func (e *Enforcer) Figures() Figures {
 	}
 	for i := range f.Late {
 		f.Late[i] = e.counts.late[i].Load()
+	}
+	for i := range f.Leased {
+		f.Leased[i] = e.counts.leased[i].Load()
 	}
 	for i := range f.Problems {
 		f.Problems[i] = e.counts.problems[i].Load()

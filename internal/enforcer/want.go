@@ -10,6 +10,14 @@ type want struct {
 	enforced int
 	shadow   []int // ends
 	peek     bool
+	// lease is how many requests may be taken at once: of all rules the least, 0 if one of them has no lease.
+	lease int64
+}
+
+// ahead is what a rule has decided before the store is asked.
+type ahead struct {
+	lease    int64 // tokens of a lease, 0 for none
+	multiple int64 // of this replica's share that is let pass, 0 for all
 }
 
 // origin is the rule and the limit that a counter belongs to.
@@ -21,7 +29,7 @@ type origin struct {
 func (w *want) reset() {
 	clear(w.origins)
 	w.counters, w.origins, w.shadow = w.counters[:0], w.origins[:0], w.shadow[:0]
-	w.enforced, w.peek = 0, false
+	w.enforced, w.peek, w.lease = 0, false, 0
 }
 
 func (w *want) add(c Counter, o origin) {
@@ -29,13 +37,18 @@ func (w *want) add(c Counter, o origin) {
 	w.origins = append(w.origins, o)
 }
 
-// fingerprint is equal for equal wants. Identities are hashes already.
+// fingerprint is equal for equal wants.
 func (w *want) fingerprint() uint64 {
+	if w.peek {
+		return ^w.charged()
+	}
+	return w.charged()
+}
+
+// charged is the fingerprint of a want that is charged, whether or not this one is. Identities are hashes already.
+func (w *want) charged() uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	h := uint64(w.enforced)
-	if w.peek {
-		h++
-	}
 	for i := range w.counters {
 		c := &w.counters[i]
 		h = (h ^ c.Identity.turn() ^ uint64(c.Cost)) * prime

@@ -63,7 +63,7 @@ func TestPolicyFaultsNameFileLineAndPath(t *testing.T) {
 		},
 		"a field of another place": {
 			"  targetRef:", "  replicas: 3\n  targetRef:",
-			"p.yaml:8: spec.replicas: unknown field: known are evaluation, exempt, mode, onStoreFailure, rules, targetRef",
+			"p.yaml:8: spec.replicas: unknown field: known are evaluation, exempt, mode, onStoreFailure, rules, snapshot, targetRef",
 		},
 		"a bad duration": {
 			"window: 1m", "window: 1.5m",

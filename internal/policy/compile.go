@@ -169,6 +169,12 @@ func compileRule(w Workload, p Policy, r Rule) RowRule {
 	if r.Cost != nil {
 		rule.Cost = &Cost{Attribute: r.Cost.Attribute, Max: r.Cost.Max}
 	}
+	if r.Lease != nil {
+		rule.Lease = r.Lease.Tokens
+	}
+	if r.Prefilter != nil {
+		rule.Prefilter = r.Prefilter.Multiple
+	}
 	if rule.OnStoreFailure == OnStoreFailureLocalShare {
 		rule.Rounding = RoundingNeverZero
 		if r.LocalShare != nil {

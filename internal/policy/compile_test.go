@@ -394,3 +394,13 @@ func FuzzCompile(f *testing.F) {
 		}
 	})
 }
+
+// A row says nothing of what a rule does not have, so that older libraries read the same row as before.
+func TestCompileOfLeaseAndPrefilter(t *testing.T) {
+	plain, both := Rule{Name: "plain"}, Rule{Name: "both", Lease: &Lease{Tokens: 50}, Prefilter: &Prefilter{Multiple: 3}}
+	row, _ := Compile(shopCheckout, "owner", []Policy{testPolicy("checkout", 0, plain, both)})
+	text := mustEncode(t, row)
+	if !strings.Contains(text, `"lease":50,"prefilter":3`) || strings.Count(text, `"lease"`) != 1 || strings.Contains(text, "needs") {
+		t.Errorf("the row is %s", text)
+	}
+}

@@ -114,6 +114,9 @@ func TestB61BadRowsAreRefusedWhole(t *testing.T) {
 		"a limit without id":         {replace(`"79e488eedf12b993027b48ed"`, `""`), "rules[0].limits[0].id"},
 		"an id that breaks a key":    {replace(`"79e488eedf12b993027b48ed"`, `"a}{b"`), "rules[0].limits[0].id"},
 		"a cost of 0":                {replace(`"onStoreFailure"`, `"cost":{"attribute":"rows","max":0},"onStoreFailure"`), "rules[0].cost.max"},
+		"a lease of one":             {replace(`"onStoreFailure"`, `"lease":1,"onStoreFailure"`), "rules[0].lease"},
+		"a lease of a log":           {replace(`"TokenBucket","requests":5,"window":60000000,"burst":5}]`, `"SlidingWindowLog","requests":5,"window":60000000}],"lease":9`), "rules[0].lease"},
+		"a negative prefilter":       {replace(`"onStoreFailure"`, `"prefilter":-1,"onStoreFailure"`), "rules[0].prefilter"},
 		"an override of everybody":   {replace(`"onStoreFailure"`, `"overrides":[{"when":{"attribute":"","values":[]},"unlimited":true}],"onStoreFailure"`), "rules[0].overrides[0].when"},
 		"an override of no effect":   {replace(`"onStoreFailure"`, `"overrides":[{"when":{"attribute":"plan","values":["a"]}}],"onStoreFailure"`), "rules[0].overrides[0]"},
 		"an override's own counter": {

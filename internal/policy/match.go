@@ -114,10 +114,18 @@ type Walk struct {
 }
 
 // Walk starts a pass.
-func (m *Matcher) Walk(r *Request) Walk {
-	w := Walk{m: m, request: r, final: r.Route != "" && (r.Path == "" || finalRoute(r.Route))}
-	w.enter()
+func (m *Matcher) Walk(r *Request) (w Walk) {
+	m.Start(&w, r)
 	return w
+}
+
+// Start is Walk in memory that was used before.
+func (m *Matcher) Start(w *Walk, r *Request) {
+	w.m, w.request = m, r
+	w.path, w.cleaned, w.clean = "", false, false
+	w.final = r.Route != "" && (r.Path == "" || finalRoute(r.Route))
+	w.policy, w.rule, w.matched, w.exempt = 0, 0, nil, false
+	w.enter()
 }
 
 // pathAsServed is the path without what routers take out of it, and says whether it was sent like that.

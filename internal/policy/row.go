@@ -54,6 +54,10 @@ type RowRule struct {
 	Cost           *Cost          `json:"cost,omitempty"`
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure"`
 	Rounding       Rounding       `json:"rounding,omitempty"`
+	// Lease is the tokens of a lease, and Prefilter the multiple of a share that is let pass; 0 is none. They are no
+	// needs: a library that knows neither asks the store for every request, which is exact.
+	Lease     int64 `json:"lease,omitempty"`
+	Prefilter int64 `json:"prefilter,omitempty"`
 }
 
 // RowLimit is one limit in exact units.

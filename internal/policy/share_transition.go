@@ -180,13 +180,13 @@ func (p *Places) bucket(s *ShareInForce, l RowLimit, maxCost int64, rounding Rou
 	first := len(p.past) - 1
 	for ; first > 0 && p.past[first].from > now-fill(s.Limit); first-- {
 	}
+	if first == len(p.past)-1 {
+		return
+	}
 	for _, past := range p.past[first:] {
 		s.Steps = append(s.Steps, ShareStep{
 			From: past.from + store - now, Limit: ShareOf(l, maxCost, rounding, past.Replica, key),
 		})
-	}
-	if len(s.Steps) == 1 {
-		s.Steps = nil
 	}
 }
 

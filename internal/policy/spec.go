@@ -146,6 +146,8 @@ type Rule struct {
 	Overrides      []Override     `json:"overrides,omitempty"`
 	Cost           *Cost          `json:"cost,omitempty"` // default 1 per request
 	LocalShare     *LocalShare    `json:"localShare,omitempty"`
+	Lease          *Lease         `json:"lease,omitempty"`     // default none
+	Prefilter      *Prefilter     `json:"prefilter,omitempty"` // default none
 	Mode           Mode           `json:"mode,omitempty"`
 	OnStoreFailure OnStoreFailure `json:"onStoreFailure,omitempty"`
 }
@@ -208,6 +210,16 @@ type Cost struct {
 // LocalShare tunes what a replica admits on its own while the store is away.
 type LocalShare struct {
 	Rounding Rounding `json:"rounding,omitempty"` // default NeverZero
+}
+
+// Lease lets a replica take several requests of one identity at once.
+type Lease struct {
+	Tokens int64 `json:"tokens"`
+}
+
+// Prefilter has each replica refuse what is above a multiple of its share before the store is asked.
+type Prefilter struct {
+	Multiple int64 `json:"multiple"`
 }
 
 // Workload is what the policy targets.

@@ -128,6 +128,8 @@ func (f *faults) rule(path string, r Rule) {
 	f.overrides(path+".overrides", r.Overrides, r.Limits)
 	f.cost(path+".cost", r.Cost)
 	f.localShare(path+".localShare", r.LocalShare, r.OnStoreFailure)
+	f.lease(path+".lease", r.Lease, r.Limits)
+	f.prefilter(path+".prefilter", r.Prefilter)
 	oneOf(f, path+".mode", r.Mode, optional, ModeEnforce, ModeShadow)
 	f.onStoreFailure(path+".onStoreFailure", r.OnStoreFailure, optional)
 }

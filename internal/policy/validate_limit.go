@@ -1,6 +1,9 @@
 package policy
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // Bounds of numbers; the schema has the same.
 const (
@@ -10,6 +13,9 @@ const (
 	MaxLogRequests = 10_000
 	// MaxCost bounds the cost of one request.
 	MaxCost = 1_000_000
+	// MaxLease bounds the tokens of a lease, and MaxMultiple what of its share a replica's prefilter lets pass.
+	MaxLease    = 10_000
+	MaxMultiple = 1_000
 )
 
 // counter is what makes two limits of one rule count in the same place.
@@ -119,4 +125,21 @@ func (f *faults) cost(path string, c *Cost) {
 	}
 	f.name(path+".attribute", c.Attribute, attributeRegexp, attributePattern, maxAttribute)
 	f.number(path+".max", c.Max, 1, MaxCost)
+}
+
+// lease is refused with a log, which holds in every window: what was taken at one time would be used at another.
+func (f *faults) lease(path string, l *Lease, limits []Limit) {
+	if l == nil {
+		return
+	}
+	f.number(path+".tokens", l.Tokens, 2, MaxLease)
+	if slices.ContainsFunc(limits, func(l Limit) bool { return l.algorithm() == SlidingWindowLog }) {
+		f.add(path, "not with algorithm SlidingWindowLog, whose limit would no longer hold in every window")
+	}
+}
+
+func (f *faults) prefilter(path string, p *Prefilter) {
+	if p != nil {
+		f.number(path+".multiple", p.Multiple, 1, MaxMultiple)
+	}
 }

@@ -72,6 +72,20 @@ func (f *faults) rowRule(at string, r RowRule) {
 	f.cost(at+".cost", r.Cost)
 	f.onStoreFailure(at+".onStoreFailure", r.OnStoreFailure, required)
 	oneOf(f, at+".rounding", r.Rounding, presence(r.OnStoreFailure == OnStoreFailureLocalShare), RoundingNeverZero, RoundingNeverExceed)
+	f.rowAhead(at, r)
+}
+
+// rowAhead checks what a replica decides before it asks the store.
+func (f *faults) rowAhead(at string, r RowRule) {
+	if r.Lease != 0 {
+		f.number(at+".lease", r.Lease, 2, MaxLease)
+	}
+	if r.Prefilter != 0 {
+		f.number(at+".prefilter", r.Prefilter, 1, MaxMultiple)
+	}
+	if r.Lease != 0 && slices.ContainsFunc(r.Limits, func(l RowLimit) bool { return l.Algorithm == SlidingWindowLog }) {
+		f.add(at+".lease", "not with algorithm SlidingWindowLog")
+	}
 }
 
 func (f *faults) rowOverride(at string, o RowOverride, counters map[string]counter) {

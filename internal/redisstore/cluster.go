@@ -10,20 +10,19 @@ import (
 
 // call is one script for one slot.
 type call struct {
-	script *script
-	batch  *batch
-	args   []any
-	cmd    once
+	batch *batch
+	args  []any
+	cmd   once
 }
 
 // newCall takes a batch out of the pool; free puts it back.
-func (s *Store) newCall(script *script, encode func(*batch) error) (*call, error) {
+func (s *Store) newCall(encode func(*batch) error) (*call, error) {
 	b := s.batches.Get().(*batch) //nolint:errcheck // the pool holds nothing else
 	if err := encode(b); err != nil {
 		s.batches.Put(b)
 		return nil, err
 	}
-	return &call{script: script, batch: b, args: b.args(script, s.now())}, nil
+	return &call{batch: b, args: b.args(s.now())}, nil
 }
 
 func (s *Store) free(calls []*call) {
@@ -39,7 +38,7 @@ func (s *Store) send(ctx context.Context, calls []*call) {
 	var unknown []*call
 	for _, c := range calls {
 		if unknownScript(c.cmd.Err()) {
-			c.args = c.script.withSource(c.args)
+			c.args = c.batch.script.withSource(c.args)
 			unknown = append(unknown, c)
 		}
 	}
@@ -68,7 +67,7 @@ func (s *Store) takeParts(ctx context.Context, entries []enforcer.Entry, answers
 	defer func() { s.free(calls) }()
 	first := len(calls)
 	for _, p := range parts {
-		c, err := s.newCall(takeScript, func(b *batch) error { return b.encodeTake(s.prefix, p.entries) })
+		c, err := s.newCall(func(b *batch) error { return b.encodeTake(s.prefix, p.entries) })
 		if err != nil {
 			return 0, err
 		}
@@ -131,7 +130,7 @@ func (s *Store) refundCalls(refunds []enforcer.Refund) ([]*call, error) {
 	}
 	var calls []*call
 	for _, slot := range order {
-		c, err := s.newCall(refundScript, func(b *batch) error { return b.encodeRefunds(s.prefix, bySlot[slot]) })
+		c, err := s.newCall(func(b *batch) error { return b.encodeRefunds(s.prefix, bySlot[slot]) })
 		if err != nil {
 			s.free(calls)
 			return nil, err

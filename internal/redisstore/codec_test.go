@@ -104,7 +104,7 @@ func TestBatchesReuseTheirMemory(t *testing.T) {
 		if err := b.encodeTake("weir:default:c:shop:{", entries); err != nil {
 			t.Fatal(err)
 		}
-		b.args(takeScript, "")
+		b.args("")
 	}
 	encode()
 	// The keys as one string, and two strings and a number as interfaces.

@@ -240,11 +240,11 @@ func (p *pair) take(e enforcer.Entry, twins []*twin) enforcer.Answer {
 }
 
 // run sends a script with what has been encoded, and compares what it left in the keys that were touched.
-func (p *pair) run(s *script, b *batch) any {
+func (p *pair) run(b *batch) any {
 	p.t.Helper()
 	ctx := p.t.Context()
 	pipe := p.client.TxPipeline()
-	script := pipe.Do(ctx, b.args(s, p.store.now())...)
+	script := pipe.Do(ctx, b.args(p.store.now())...)
 	type left struct {
 		text *redis.StringCmd
 		list *redis.StringSliceCmd
@@ -370,13 +370,38 @@ func (p *pair) takes(n int) {
 	p.check(entries, want)
 }
 
+// singles takes up to n counters, each alone in its entry and once: the batches of single.lua.
+func (p *pair) singles(n int) {
+	p.t.Helper()
+	var entries []enforcer.Entry
+	var want []enforcer.Answer
+	for _, i := range p.random.Perm(len(p.all)) {
+		tw := p.all[i]
+		if tw.counter.Limit.Algorithm == algorithm.SlidingWindowLog || len(entries) == n {
+			continue
+		}
+		p.numbers(tw)
+		e := enforcer.Entry{Counters: []enforcer.Counter{tw.counter}, Enforced: 1, N: p.below(5)}
+		if p.below(20) == 0 {
+			e.N = 1 + p.spread(1<<40)
+		}
+		entries = append(entries, e)
+		want = append(want, p.take(e, []*twin{tw}))
+	}
+	b := newBatch()
+	if err := b.encodeTake(p.store.prefix, entries); err != nil || b.script != singleScript {
+		p.t.Fatalf("encoded for %s: %v", b.script.name, err)
+	}
+	p.check(entries, want)
+}
+
 func (p *pair) check(entries []enforcer.Entry, want []enforcer.Answer) {
 	p.t.Helper()
 	b := newBatch()
 	if err := b.encodeTake(p.store.prefix, entries); err != nil {
 		p.t.Fatal(err)
 	}
-	reply, _ := p.run(takeScript, b).(string)
+	reply, _ := p.run(b).(string)
 	got := make([]enforcer.Answer, len(entries))
 	now, err := decodeTake(reply, entries, got)
 	if err != nil || now != p.now {
@@ -410,7 +435,7 @@ func (p *pair) refunds(n int) {
 	if err := b.encodeRefunds(p.store.prefix, refunds); err != nil {
 		p.t.Fatal(err)
 	}
-	if failed := p.run(refundScript, b); failed != int64(0) {
+	if failed := p.run(b); failed != int64(0) {
 		p.t.Fatalf("refund answers %v", failed)
 	}
 }
@@ -429,7 +454,7 @@ func seedOf(t *testing.T) uint64 {
 
 func TestScriptsEqualThePureFunctions(t *testing.T) {
 	w := newWorld(t, env.RedisOptions{})
-	for _, s := range []*script{takeScript, refundScript} {
+	for _, s := range []*script{takeScript, singleScript, refundScript} {
 		if err := w.admin.ScriptLoad(t.Context(), s.source).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -437,9 +462,14 @@ func TestScriptsEqualThePureFunctions(t *testing.T) {
 	p := newPair(t, w.admin, seedOf(t))
 	for p.steps < 200_000 {
 		p.move()
-		if p.below(5) == 0 {
+		switch p.below(8) {
+		case 0:
 			p.refunds(10)
-		} else {
+		case 1, 2:
+			p.singles(50)
+		case 3, 4:
+			p.singles(1)
+		default:
 			p.takes(150)
 		}
 	}

@@ -241,6 +241,8 @@ func TestUsersMayDoNothingElse(t *testing.T) {
 		"an application reads another's row":         {w.application, []any{"get", k.row(other)}},
 		"an application reads another's members":     {w.application, []any{"hget", k.reports(other), "x"}},
 		"an application reads another's counter":     {w.application, []any{"get", k.counterPrefix("pay") + "x}:y"}},
+		"an application spends another's counter":    {w.application, []any{"eval", "return redis.call('SET', KEYS[1], 'x')", 1, k.counterPrefix("pay") + "x}:y"}},
+		"an application resets another's counter":    {w.application, []any{"del", k.counterPrefix("pay") + "x}:y"}},
 		"an application of a longer namespace":       {w.application, []any{"get", k.counterPrefix("shop2") + "x}:y"}},
 		"an application reads another table":         {w.application, []any{"get", newKeys("t2").row(checkout)}},
 		"an application tells others of its row":     {w.application, []any{"publish", k.changed(other), "x"}},

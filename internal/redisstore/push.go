@@ -36,7 +36,7 @@ func (s *Store) Push(ctx context.Context, pushes []enforcer.Push, answers []enfo
 	var calls []*call
 	defer func() { s.free(calls) }()
 	for _, slot := range order {
-		c, err := s.newCall(pushScript, func(b *batch) error { return b.encodePushes(s.prefix, pushes, bySlot[slot]) })
+		c, err := s.newCall(func(b *batch) error { return b.encodePushes(s.prefix, pushes, bySlot[slot]) })
 		if err != nil {
 			return 0, fmt.Errorf("pushing: %w", err)
 		}
@@ -72,6 +72,7 @@ func (s *Store) Push(ctx context.Context, pushes []enforcer.Push, answers []enfo
 // encodePushes writes pushes as push.lua reads them, with three keys for each.
 func (b *batch) encodePushes(prefix string, pushes []enforcer.Push, which []int) error {
 	b.reset()
+	b.script = pushScript
 	for _, i := range which {
 		p := &pushes[i]
 		if !validLimit(p.Limit) {

@@ -19,6 +19,7 @@ var sources embed.FS
 
 var (
 	takeScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "take")
+	singleScript    = loadScript("pack", "single")
 	refundScript    = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "refund")
 	pushScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "push")
 	resetScript     = loadScript("reset")

@@ -88,7 +88,7 @@ func (s *Store) takeOnce(ctx context.Context, entries []enforcer.Entry, answers 
 	if err := b.encodeTake(s.prefix, entries); err != nil {
 		return 0, err
 	}
-	cmd, err := takeScript.run(ctx, s.client, b.args(takeScript, s.now()))
+	cmd, err := b.script.run(ctx, s.client, b.args(s.now()))
 	if err != nil {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func (s *Store) refundOnce(ctx context.Context, refunds []enforcer.Refund) error
 	if err := b.encodeRefunds(s.prefix, refunds); err != nil || b.empty() {
 		return err
 	}
-	cmd, err := refundScript.run(ctx, s.client, b.args(refundScript, s.now()))
+	cmd, err := b.script.run(ctx, s.client, b.args(s.now()))
 	if err != nil {
 		return err
 	}

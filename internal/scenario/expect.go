@@ -52,8 +52,8 @@ type Source string
 // Supported implements manifest.Enum.
 func (Source) Supported() []string {
 	return []string{
-		enforcer.SourceStore, enforcer.SourceDenyCache, enforcer.SourceLocalShare, enforcer.SourceFailOpen,
-		enforcer.SourceFailClosed, enforcer.SourceExempt, enforcer.SourceNoRule, enforcer.SourceKeyMissing,
+		enforcer.SourceStore, enforcer.SourceLease, enforcer.SourceDenyCache, enforcer.SourcePrefilter,
+		enforcer.SourceLocalShare, enforcer.SourceFailOpen, enforcer.SourceFailClosed, enforcer.SourceExempt, enforcer.SourceNoRule, enforcer.SourceKeyMissing,
 	}
 }
 

@@ -150,7 +150,7 @@ func TestFaultsOfScenariosNameFileLineAndPath(t *testing.T) {
 		},
 		"a source that there is not": {
 			"{Store: {atLeast: 3}}", "{Redis: 4}",
-			"test/s.yaml:29: steps[1].expect.sources.Redis: no decision comes from there: known are Store, DenyCache, LocalShare, FailOpen, FailClosed, Exempt, NoRule, KeyMissing",
+			"test/s.yaml:29: steps[1].expect.sources.Redis: no decision comes from there: known are Store, Lease, DenyCache, Prefilter, LocalShare, FailOpen, FailClosed, Exempt, NoRule, KeyMissing",
 		},
 		"a rule that there is not": {
 			"{exports: 2}", "{export: 2}",

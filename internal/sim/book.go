@@ -37,6 +37,9 @@ func (b *book) faulty() {
 
 func (b *book) decided(p *pod, key int, d enforcer.Decision) {
 	r := &b.world.report
+	if d.Source == enforcer.SourceLease {
+		r.Leased++
+	}
 	if d.Source == enforcer.SourceLocalShare {
 		r.Local++
 		if p.enforcer.Figures().Guarded {
@@ -226,6 +229,22 @@ func (b *book) settled() error {
 	return nil
 }
 
+// held is what the store may count because of leases: what replicas took with them that ended, what was not given back
+// because the store was suspected, and what went with a lost message.
+func (b *book) held(lost int) (held int64) {
+	for _, p := range append(b.world.fleet.gone, b.world.fleet.pods...) {
+		if p.enforcer == nil {
+			continue
+		}
+		f := p.enforcer.Figures()
+		held += int64(f.Leased[enforcer.LeaseDropped]) //nolint:gosec // few
+		if p.ended {
+			held += b.world.schedule.lease * keys
+		}
+	}
+	return held + int64(lost)*b.world.schedule.lease
+}
+
 // counted compares the store's count of a key with what replicas admitted that are still there to tell.
 func (b *book) counted(p *pod, key, lost int) error {
 	w, s := b.world, &b.world.schedule
@@ -257,8 +276,9 @@ func (b *book) counted(p *pod, key, lost int) error {
 	if least := min(told, s.requests); counted < least {
 		return fmt.Errorf("the store counts %d of key %d in %v, %d were admitted", counted, key, time.Duration(w.clock.now-since)*time.Microsecond, told)
 	}
-	if counted > all+int64(lost) {
-		return fmt.Errorf("the store counts %d of key %d, only %d were admitted, and %d replies lost", counted, key, all, lost)
+	held := b.held(lost)
+	if counted > all+int64(lost)+held {
+		return fmt.Errorf("the store counts %d of key %d, only %d were admitted, %d replies lost, and %d leased", counted, key, all, lost, held)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ type schedule struct {
 	rounding  policy.Rounding
 	requests  int64
 	window    int64 // µs
+	lease     int64 // tokens, 0 for none
 	steps     int
 	// What may happen beside an outage of the store.
 	lossy, slow, cuts, scaling, crashes, emptied, rolledBack bool
@@ -24,7 +25,7 @@ type schedule struct {
 
 func newSchedule(r *rand.Rand) schedule {
 	some := func(n int) bool { return r.IntN(n) == 0 }
-	return schedule{
+	s := schedule{
 		algorithm: []policy.Algorithm{
 			policy.FixedWindow, policy.FixedWindow, policy.TokenBucket, policy.SlidingWindowLog, policy.SlidingWindowCounter,
 		}[r.IntN(5)],
@@ -34,16 +35,24 @@ func newSchedule(r *rand.Rand) schedule {
 		steps:    20 + r.IntN(30),
 		lossy:    some(5), slow: some(5), cuts: some(4), scaling: !some(3), crashes: some(3), emptied: some(2), rolledBack: some(3),
 	}
+	if s.algorithm != policy.SlidingWindowLog && some(3) {
+		s.lease, s.requests = 10, []int64{30, 100}[r.IntN(2)]
+	}
+	return s
 }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%s of %d in %v, %s, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
-		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.rounding,
+	return fmt.Sprintf("%s of %d in %v, lease %d, %s, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
+		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.lease, s.rounding,
 		s.lossy, s.slow, s.cuts, s.scaling, s.crashes, s.emptied, s.rolledBack)
 }
 
 // row is the one policy of a run, compiled.
 func (s schedule) row() policy.Row {
+	var lease *policy.Lease
+	if s.lease > 0 {
+		lease = &policy.Lease{Tokens: s.lease}
+	}
 	row, verdicts := policy.Compile(workload, "sim", []policy.Policy{{
 		Metadata: policy.Metadata{Namespace: workload.Namespace, Name: "p", UID: "uid", Generation: 1},
 		Spec: policy.Spec{
@@ -53,6 +62,7 @@ func (s schedule) row() policy.Row {
 				Key:        []policy.KeyPart{{Header: "X-Api-Key"}},
 				Limits:     []policy.Limit{{Requests: &s.requests, Window: fmt.Sprintf("%ds", s.window/1_000_000), Algorithm: s.algorithm}},
 				LocalShare: &policy.LocalShare{Rounding: s.rounding},
+				Lease:      lease,
 			}},
 		},
 	}})

@@ -26,6 +26,7 @@ type Options struct {
 // Report is what a run came across.
 type Report struct {
 	Admitted, Denied                       int
+	Leased                                 int // decisions by a lease
 	Local, Guarded                         int // decisions by the local share; while store and share must both admit
 	Outages, Losses, Rollbacks, Cuts, Pods int
 	Exact                                  int // keys whose count was compared with what was admitted
@@ -38,6 +39,7 @@ type Report struct {
 func (r *Report) Add(o Report) {
 	r.Admitted += o.Admitted
 	r.Denied += o.Denied
+	r.Leased += o.Leased
 	r.Local += o.Local
 	r.Guarded += o.Guarded
 	r.Outages += o.Outages

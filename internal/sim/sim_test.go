@@ -69,7 +69,7 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("replay with WEIR_SEED=%d: %v", failed, err)
 	}
 	for what, n := range map[string]int{
-		"outages": report.Outages, "losses": report.Losses, "rollbacks": report.Rollbacks, "cuts": report.Cuts, "decisions by local shares": report.Local,
+		"outages": report.Outages, "losses": report.Losses, "rollbacks": report.Rollbacks, "cuts": report.Cuts, "decisions by local shares": report.Local, "decisions by leases": report.Leased,
 		"decisions while store and share must both admit": report.Guarded, "exact counts": report.Exact, "windows": report.Windows, "windows without the store": report.Alone,
 		"sums of shares": report.SharesAdded, "pushes": report.Pushed,
 	} {

@@ -231,7 +231,7 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 			"--kubeconfig=" + i.kubeconfig,
 			"--table=" + i.namespace,
 			"--leader-election-namespace=" + i.namespace,
-			"--metrics-bind-address=" + m.metrics,
+			"--metrics-bind-address=" + m.metrics, "--metrics-auth=false", "--metrics-secure=false",
 			"--health-probe-bind-address=" + m.probes,
 		}, args...),
 		Dir: i.t.TempDir(),

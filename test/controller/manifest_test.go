@@ -23,6 +23,7 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 		"alone":               "",
 		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy, CONFIG/components/snapshot]",
 		"without Redis":       "components: [CONFIG/components/no-redis, CONFIG/components/snapshot]",
+		"in some namespaces":  "components: [CONFIG/components/namespaced]",
 	}
 	for name, components := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +39,7 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 				t.Errorf("a pod of the Deployment is not admitted: %v", err)
 			}
 
-			expand := strings.NewReplacer("$(REDIS_ADDRESS)", "redis:6379", "$(TABLE)", "default", "$(REDIS_USERNAME)", "weir")
+			expand := strings.NewReplacer("$(REDIS_ADDRESS)", "redis:6379", "$(TABLE)", "default", "$(REDIS_USERNAME)", "weir", "$(NAMESPACES)", "shop")
 			var args []string
 			for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
 				args = append(args, expand.Replace(arg))

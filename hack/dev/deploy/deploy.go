@@ -14,7 +14,7 @@ import (
 )
 
 // placeholder is the image that config/manager names.
-const placeholder = "image: ghcr.io/weir-dev/weir-controller-manager:latest"
+const placeholder = "image: ghcr.io/weir-dev/weir-controller-manager:v0.1.0"
 
 // ErrNoImage says that the user named none.
 var ErrNoImage = errors.New("which image? make deploy IMG=registry.example.com/weir:v0.1.0")
