@@ -142,8 +142,9 @@ func explainer(ctx context.Context, row policy.Row, proxies []netip.Prefix) (*en
 		return nil, err
 	}
 	memory := memstore.New(memstore.Options{})
+	// Not InProcess, although it is: identities of stores in a process are nobody else's, and these must be Redis's.
 	e := enforcer.New(enforcer.Options{
-		Store: memory, InProcess: true, Local: memory, Table: enforcer.FixedRow(encoded), TrustedProxies: proxies,
+		Store: memory, Local: memory, Table: enforcer.FixedRow(encoded), TrustedProxies: proxies,
 	})
 	return e, e.Poll(ctx)
 }
