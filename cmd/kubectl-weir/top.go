@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -149,7 +150,10 @@ func (o *topOptions) pods(ctx context.Context, api client.Client, clients kubern
 		path := cmp.Or(o.path, pod.Annotations["prometheus.io/path"], "/metrics")
 		all = append(all, replica{name: pod.Name, scrape: func(ctx context.Context) ([]byte, error) {
 			data, err := clients.CoreV1().Pods(w.Namespace).ProxyGet("http", pod.Name, port, path, nil).DoRaw(ctx)
-			return data, advise(err)
+			if apierrors.IsForbidden(err) {
+				return nil, fmt.Errorf("reading pod %s needs the right to get pods/proxy, which the role edit has: %w", pod.Name, err)
+			}
+			return data, err
 		}})
 	}
 	return all, nil
@@ -204,7 +208,7 @@ func (o *topOptions) loop(ctx context.Context, s streams, w policy.Workload, sou
 		}
 		now, failed := readAll(ctx, replicas)
 		if len(now) == 0 {
-			return ended(ctx, fmt.Errorf("no replica tells its metrics: does the application export ratelimit.Options.Registerer there? (%w)", failed))
+			return ended(ctx, fmt.Errorf("no replica tells its metrics: %w: check --metrics-port and --metrics-path", failed))
 		}
 		if len(before) > 0 {
 			rates := ratesOf(before, now)
@@ -227,10 +231,12 @@ func (o *topOptions) loop(ctx context.Context, s streams, w policy.Workload, sou
 
 // ended is no error when the user ended the command.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // readAll reads the replicas, and returns one of the errors for those that do not answer.
@@ -375,4 +381,4 @@ func (r *ruleRates) answeredBy(all float64) string {
 	return dash(strings.Join(names, ", "))
 }
 
-var errNoMetrics = errors.New("there are no metrics of Weir")
+var errNoMetrics = errors.New("there are none of Weir, so the application may not export what it gave as ratelimit.Options.Registerer")

@@ -173,7 +173,7 @@ func TestTopRefuses(t *testing.T) {
 		"an interval of nothing": {[]string{"checkout", "--interval", "0s"}, 2, "want at least 100ms"},
 		"no address":             {[]string{"checkout", "--metrics-url", "localhost:80"}, 2, "want an address such as"},
 		"nobody answers":         {[]string{"checkout", "--metrics-url", "http://127.0.0.1:1/"}, 1, "no replica tells its metrics"},
-		"other metrics":          {[]string{"checkout", "--metrics-url", other.URL}, 1, "there are no metrics of Weir"},
+		"other metrics":          {[]string{"checkout", "--metrics-url", other.URL}, 1, "no replica tells its metrics: there are none of Weir"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, append([]string{"top"}, tc.args...)...)

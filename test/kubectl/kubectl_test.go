@@ -303,7 +303,7 @@ func (w *world) refusals(t *testing.T) {
 		"a workload and all":          {w.viewer, "status checkout -A", 2, nil, []string{"exclude each other"}},
 		"a policy that is not there":  {w.viewer, "shadow checkout --policy x", 1, nil, []string{"has no policy x"}},
 		"no file":                     {w.viewer, "diff", 2, nil, []string{"--filename is missing"}},
-		"metrics that it may not see": {w.viewer, "top checkout --metrics-port 8080", 1, nil, []string{"cannot get resource", "pods/proxy", "the roles view and edit"}},
+		"metrics that it may not see": {w.viewer, "top checkout --metrics-port 8080", 1, nil, []string{"needs the right to get pods/proxy, which the role edit has"}},
 		"no port of metrics":          {w.editor, "top checkout", 1, nil, []string{"give it with --metrics-port"}},
 		"no kubeconfig":               {"/nonexistent", "status", 1, nil, []string{"no such file"}},
 	} {
