@@ -142,7 +142,7 @@ func explainer(ctx context.Context, row policy.Row, proxies []netip.Prefix) (*en
 		return nil, err
 	}
 	memory := memstore.New(memstore.Options{})
-	// Not InProcess, although it is: identities of stores in a process are nobody else's, and these must be Redis's.
+	// Not InProcess: identities must be those of the applications.
 	e := enforcer.New(enforcer.Options{
 		Store: memory, Local: memory, Table: enforcer.FixedRow(encoded), TrustedProxies: proxies,
 	})
