@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // Ports below 32768 are outside the range from which Linux (32768 to 60999) and macOS (from 49152) give ports to
@@ -12,8 +13,11 @@ import (
 // keeps dialling it even connects to itself.
 const firstPort, lastPort = 10000, 21999
 
+// given holds the ports that this process was given: a server that is about to start does not listen on its port yet.
+var given sync.Map
+
 // FreePort returns a TCP port of 127.0.0.1 on which nobody listens, and neither on the ports at the given offsets
-// above it (Redis Cluster uses the port 10000 above its own).
+// above it (Redis Cluster uses the port 10000 above its own). It returns no port twice.
 func FreePort(offsets ...int) (int, error) {
 	const attempts = 200
 	for range attempts {
@@ -22,7 +26,7 @@ func FreePort(offsets ...int) (int, error) {
 		for _, offset := range offsets {
 			free = free && available(port+offset)
 		}
-		if free {
+		if _, taken := given.LoadOrStore(port, true); free && !taken {
 			return port, nil
 		}
 	}
