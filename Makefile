@@ -3,8 +3,9 @@
 DEV   := go run ./hack/dev
 TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
-# Modules of their own for what not every application uses: adapters of routers and RPC.
-ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit
+# Modules of their own for what not every application uses: adapters of routers and RPC, and examples with them.
+ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit \
+	examples/grpc examples/gitops
 NESTED := hack/controlplane hack/kwok bench test/packaging $(ADAPTERS)
 
 # Unit tests stand beside the code; ./test/... needs real servers.

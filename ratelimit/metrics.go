@@ -47,7 +47,9 @@ var (
 	replicasDesc   = describe("replicas", "Replicas that local shares are counted for.")
 	suspicionsDesc = describe("store_suspicions_total",
 		"Times that the store may have lost counters, because it was away or something was missing, and was told them anew.")
-	pushedDesc  = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	pushedDesc      = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	disbelievedDesc = describe("forwarded_ignored_total",
+		"Requests counted by client address whose X-Forwarded-For was not read, because their peer, which has a private address, is no trusted proxy.")
 	guardedDesc = describe("store_guarded", "1 while store and local share must both admit, because the store came back a moment ago.")
 )
 
@@ -94,6 +96,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, leasedDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
 		suspicionsDesc, pushedDesc, guardedDesc, fallbackDesc, limitDesc, shareDesc, snapshotProblemsDesc, rowSourceDesc,
+		disbelievedDesc,
 	} {
 		ch <- d
 	}
@@ -156,6 +159,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(replicasDesc, float64(f.Replicas))
 	count(suspicionsDesc, f.Suspicions)
 	count(pushedDesc, f.Pushed)
+	count(disbelievedDesc, f.Disbelieved)
 	gauge(guardedDesc, number(f.Guarded))
 }
 

@@ -322,6 +322,26 @@ func TestADenialAllocatesNothing(t *testing.T) {
 	}
 }
 
+func TestWhatIsDecidedAheadOfTheStoreAllocatesNothing(t *testing.T) {
+	for name, rule := range map[string]policy.Rule{
+		"Lease":     leased(10_000, byKey("r", fixed(1_000_000, "24h"))),
+		"Prefilter": prefiltered(1, byKey("r", fixed(1, "24h"))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			h.apply(policyOf("p", rule))
+			r := as(strings.Repeat("k", 40))
+			h.send(2, r)
+			ctx := t.Context()
+			asked, source := h.store.asked(), ""
+			allocs := testing.AllocsPerRun(1000, func() { source = h.Decide(ctx, r).Source })
+			if h.store.asked() == asked && (allocs > forgets || source != name) {
+				t.Errorf("%g allocations for a decision by %s, want %d by %s", allocs, source, forgets, name)
+			}
+		})
+	}
+}
+
 // A decision that nobody shares with others is one round trip, whatever the number of its limits.
 func TestRoundTrips(t *testing.T) {
 	tests := map[string]struct {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// leaseSlots bounds the leases that are held: 32 KiB, and about 300 bytes for each.
-	leaseSlots = 1 << 12
+	// leaseSlots bounds the leases that are held: 64 KiB, and about 400 bytes for each.
+	leaseSlots = 1 << 13
 	// leaseLife (µs) is how long a lease stands at most, and leasePart what part of the shortest window.
 	leaseLife = 1_000_000
 	leasePart = 20
@@ -51,20 +51,24 @@ type leases struct {
 	tidy bool // under way
 }
 
-// lease does not change but for what was used of it. One that holds nothing says that a caller came a moment ago: the
-// next one takes a lease, so that an identity that comes once takes none.
+// lease does not change but for what was used of it. One that holds nothing says when a caller came, so that the next
+// one knows how often they come.
 type lease struct {
 	fingerprint uint64
 	serial      uint64 // of the revision
-	group       group
 	entry       Entry
 	answer      Answer // in which the lease's requests come last
 	first, size int64  // place of the first of them, and how many there are
 	room        int64  // requests that the store would have admitted besides
+	callers     int64  // who were answered with it
 	sentAt      int64  // monotonic time in µs, and until when the lease stands
 	until       int64
 	taken       int64 // time of the store
 	used        atomic.Int64
+
+	// Memory of what most leases have one of.
+	counters [1]Counter
+	results  [1]algorithm.Result
 }
 
 func (l *lease) left() int64 { return max(0, l.size-l.used.Load()) }
@@ -104,8 +108,9 @@ func leasePlaces(fingerprint uint64) [2]uint64 {
 	return [2]uint64{first, first ^ 1}
 }
 
-// ask says how many requests more than its callers' a batch takes for a group: half of what this replica's part of the
-// room was a moment ago, so that the end of a budget is not held by anybody.
+// ask says how many requests more than its callers' a batch takes for a group. That is at most half of what this
+// replica's part of the room was a moment ago, so that the end of a budget is not held by anybody; and half of what would
+// come while the lease stands if callers went on to come as often, so that little is given back.
 func (s *leases) ask(g *group, e *Entry) int64 {
 	if g.lease == 0 || g.peek || s.careful() {
 		return 0
@@ -123,9 +128,14 @@ func (s *leases) ask(g *group, e *Entry) int64 {
 		if l.left() > 0 {
 			return 0
 		}
-		return s.most(g.lease, l.room)
+		return min(s.most(g.lease, l.room), l.expected(now)/2)
 	}
 	return 0
+}
+
+// expected is how many requests would come in the time that a lease stands.
+func (l *lease) expected(now int64) int64 {
+	return (l.callers + l.size) * (l.until - l.sentAt) / max(1, now-l.sentAt)
 }
 
 // most is how many requests a lease holds besides that of the caller who asks for it.
@@ -153,22 +163,25 @@ func (s *leases) keep(g *group, e *Entry, a *Answer, used, sentAt, taken int64, 
 		}
 		room = min(room, r.Remaining/c.Cost)
 	}
+	slot := s.place(g.fingerprint)
+	if slot == nil {
+		return 0, refunds
+	}
 	size := min(a.Granted-used, g.extra, s.most(g.lease, room+a.Granted-used))
 	if size < 0 || s.clock.monotonic() >= sentAt+life || s.careful() {
 		size = 0
 	}
 	l := &lease{
 		fingerprint: g.fingerprint, serial: g.origins[0].rule.serial,
-		entry:  Entry{Counters: slices.Clone(e.Counters), Enforced: e.Enforced, Shadow: slices.Clone(e.Shadow)},
-		group:  group{origins: slices.Clone(g.origins)},
-		answer: Answer{Granted: used + size, Shadow: slices.Clone(a.Shadow), Results: slices.Clone(a.Results)},
-		first:  used, size: size, room: room + a.Granted - used - size,
-		sentAt: sentAt, until: sentAt + life, taken: taken,
+		first: used, size: size, room: room + a.Granted - used - size,
+		callers: used, sentAt: sentAt, until: sentAt + life, taken: taken,
 	}
+	l.entry = Entry{Counters: append(l.counters[:0], e.Counters...), Enforced: e.Enforced, Shadow: slices.Clone(e.Shadow)}
+	l.answer = Answer{Granted: used + size, Shadow: slices.Clone(a.Shadow), Results: append(l.results[:0], a.Results...)}
 	for i := range l.answer.Shadow {
 		l.answer.Shadow[i] = min(l.answer.Shadow[i], l.answer.Granted)
 	}
-	if old := s.place(l); old != nil {
+	if old := slot.Swap(l); old != nil {
 		refunds = s.giveBack(old, refunds)
 	}
 	if size > 0 {
@@ -187,25 +200,23 @@ func sameIdentity(counters []Counter) bool {
 	return true
 }
 
-// place puts a lease in its slot, and returns the one that was there.
-func (s *leases) place(l *lease) *lease {
+// place finds the slot for a lease: its former one, or one that holds nothing any more. Without one there is none.
+func (s *leases) place(fingerprint uint64) (free *atomic.Pointer[lease]) {
 	slots := s.slots.Load()
 	if slots == nil {
 		s.slots.CompareAndSwap(nil, new([leaseSlots]atomic.Pointer[lease]))
 		slots = s.slots.Load()
 	}
-	places := leasePlaces(l.fingerprint)
-	best := &slots[places[0]]
-	for _, i := range places {
-		old := slots[i].Load()
-		if old != nil && old.fingerprint == l.fingerprint {
-			return slots[i].Swap(l)
+	for _, i := range leasePlaces(fingerprint) {
+		l := slots[i].Load()
+		if l != nil && l.fingerprint == fingerprint {
+			return &slots[i]
 		}
-		if old == nil || old.until <= l.sentAt {
-			best = &slots[i]
+		if l == nil || l.left() == 0 { // also of those that are over, once they were given back
+			free = &slots[i]
 		}
 	}
-	return best.Swap(l)
+	return free
 }
 
 // giveBack closes a lease, and appends what is to be refunded of it.

@@ -83,6 +83,29 @@ func TestALoneRequestTakesNoLease(t *testing.T) {
 	})
 }
 
+// One that comes five times a second takes what it will need, and little goes back.
+func TestALeaseIsAsLargeAsWhatComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.apply(policyOf("p", leased(100, byKey("r", fixed(10_000, "1h")))))
+		for range 100 {
+			h.send(1, as("alice"))
+			advance(200 * time.Millisecond)
+		}
+		advance(2 * time.Second)
+		f := h.Figures()
+		if f.Leased[enforcer.LeaseReturned] > f.Leased[enforcer.LeaseTaken]/5 || f.Leased[enforcer.LeaseTaken] > 90 {
+			t.Errorf("leased %v for 100 requests", f.Leased)
+		}
+		if asked := h.store.asked(); asked > 50 {
+			t.Errorf("asked %d times for 100 requests", asked)
+		}
+		if left := h.left("alice"); left != 10_000-100 {
+			t.Errorf("%d left, want 100 used", left)
+		}
+	})
+}
+
 // The end of a budget is not held by anybody: replicas admit exactly the limit.
 func TestLeasesLeaveTheEndOfABudgetExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

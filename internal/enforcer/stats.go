@@ -231,6 +231,8 @@ type counts struct {
 	suspicions atomic.Uint64
 	pushed     atomic.Uint64
 	polls      atomic.Uint64 // failed reads of the table
+	// disbelieved counts the requests whose peer may have been a proxy that nobody named.
+	disbelieved atomic.Uint64
 }
 
 func (c *counts) fail(reason Reason) {
@@ -262,6 +264,8 @@ type Figures struct {
 	Fallback float64
 	// Suspicions counts how often the store may have lost charges, and Pushed the counters that it was told of since.
 	Suspicions, Pushed uint64
+	// Disbelieved counts the requests whose X-Forwarded-For was not read, although their peer's address is a private one.
+	Disbelieved uint64
 	// Guarded says that store and local share must both admit, because the store came back a moment ago.
 	Guarded bool
 	// TableAge is the time since the table was last read, in seconds; since the start when it never was.
@@ -328,6 +332,7 @@ func (e *Enforcer) Figures() Figures {
 	f.BreakerOpen, f.BreakerTrips = e.breaker.open.Load(), e.counts.opened.Load()
 	f.Fallback = float64(e.breaker.openFor(e.clock.monotonic())) / 1e6
 	f.Suspicions, f.Pushed = e.counts.suspicions.Load(), e.counts.pushed.Load()
+	f.Disbelieved = e.counts.disbelieved.Load()
 	f.Guarded = e.guarding()
 	f.Owned = e.owned.Load()
 	f.Replicas = max(1, e.place().N)

@@ -50,6 +50,11 @@ var allowed = []string{
 	"weir-policy-viewer ratelimit.weir.dev ratelimitpolicies watch",
 }
 
+// What is left without rights in the whole cluster.
+var allowedForLeading = slices.DeleteFunc(slices.Clone(allowed), func(right string) bool {
+	return !strings.HasPrefix(right, "weir-controller-leader-election ")
+})
+
 // What snapshots take beside that.
 var allowedForSnapshots = []string{
 	"weir-controller-snapshots  configmaps create",
@@ -63,15 +68,17 @@ var allowedForSnapshots = []string{
 func TestTheRenderedRolesAllowNothingElse(t *testing.T) {
 	c := kube.APIServer(t)
 	for name, tc := range map[string]struct {
-		components string
-		allowed    []string
+		resources, components string
+		allowed               []string
 	}{
-		"alone":          {"", allowed},
-		"with snapshots": {"components: [CONFIG/components/snapshot]", slices.Concat(allowed, allowedForSnapshots)},
+		"alone":                         {"default", "", allowed},
+		"with snapshots":                {"default", "components: [CONFIG/components/snapshot]", slices.Concat(allowed, allowedForSnapshots)},
+		"with snapshots in a namespace": {"namespaced/snapshot", "", allowedForSnapshots},
+		"the rest of that":              {"default", "components: [CONFIG/components/snapshot, CONFIG/components/namespaced]", allowedForLeading},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var rights []string
-			for _, role := range roles(t, render(t, c, "resources: [CONFIG/default]", tc.components)) {
+			for _, role := range roles(t, render(t, c, "resources: [CONFIG/"+tc.resources+"]", tc.components)) {
 				rights = append(rights, rightsOf(role)...)
 			}
 			for _, right := range rights {
