@@ -91,11 +91,11 @@ func (w *workload) onlyStatusIsOurs(name string) {
 		}
 		ours++
 		var fields map[string]any
-		if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 			w.t.Fatal(err)
 		}
 		if _, status := fields["f:status"]; entry.Subresource != "status" || !status || len(fields) != 1 {
-			w.t.Errorf("%s: the controller wrote %s of %q", name, entry.FieldsV1.Raw, entry.Subresource)
+			w.t.Errorf("%s: the controller wrote %s of %q", name, entry.FieldsV1.GetRawString(), entry.Subresource)
 		}
 	}
 	if ours != 1 {

@@ -75,6 +75,7 @@ func TestScale(t *testing.T) {
 		full = true
 	}
 	size.Deployments = size.Policies / policiesPerDeployment
+	size.Restarted = min(size.Restarted, size.Deployments-1)
 	w := newWorld(t, size)
 	out := results{Date: time.Now().UTC().Format(time.DateOnly), Cores: runtime.NumCPU(), Go: runtime.Version(), Sizes: size}
 	measure := func(name string, limit time.Duration, step func()) phase {
