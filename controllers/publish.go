@@ -54,35 +54,36 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, er
 	return view, nil
 }
 
-// publish writes what differs, and leaves in in what the table holds afterwards.
-func (r *Reconciler) publish(ctx context.Context, in *input, d *decision) error {
+// publish writes what differs, and leaves in in what the table holds afterwards. wrote says that the row is a new one,
+// and was taken at once: from what this process sees in its caches, so that another pass comes to the same row.
+func (r *Reconciler) publish(ctx context.Context, in *input, d *decision) (wrote bool, err error) {
 	if d.forget {
-		return r.forget(ctx, in)
+		return false, r.forget(ctx, in)
 	}
 	if in.table.state != tableOurs || in.table.newer {
-		return nil
+		return false, nil
 	}
 	if d.writeRow {
-		if err := r.publishRow(ctx, in, d); err != nil {
-			return err
+		if wrote, err = r.publishRow(ctx, in, d); err != nil {
+			return wrote, err
 		}
 	}
 	if d.writeReplicas && in.table.state == tableOurs && !in.now.Before(in.memory.written.Add(replicasEvery)) {
-		return r.publishReplicas(ctx, in, *d.replicas)
+		return wrote, r.publishReplicas(ctx, in, *d.replicas)
 	}
-	return nil
+	return wrote, nil
 }
 
-func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) error {
-	for range maxPublishAttempts {
+func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) (wrote bool, err error) {
+	for attempt := range maxPublishAttempts {
 		epoch, err := r.leadership.Epoch(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		revision, highest, ok := nextRevision(epoch, in.memory.revision, seenRevisions(in))
 		if !ok {
 			if err := r.raise(ctx, highest); err != nil {
-				return err
+				return false, err
 			}
 			continue
 		}
@@ -92,20 +93,21 @@ func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) err
 		refusal, err := r.table.Publish(ctx, in.workload, row)
 		if err != nil {
 			r.fail(in, fmt.Errorf("writing the row: %w", err))
-			return nil
+			return false, nil
 		}
 		if refusal == policy.Accepted {
 			r.metrics.rowWritten(row)
 			log.FromContext(ctx).Info("Wrote row", "revision", inStatus(revision),
 				"policies", len(row.Policies), "rules", len(row.Rules))
 			in.table.row = &row
-			return nil
+			in.memory.hadPolicies = in.memory.hadPolicies || len(row.Policies) > 0
+			return attempt == 0, nil
 		}
 		if done, err := r.refused(ctx, in, d, refusal, revision); done || err != nil {
-			return err
+			return false, err
 		}
 	}
-	return fmt.Errorf("writing the row of %s: refused %d times", in.workload, maxPublishAttempts)
+	return false, fmt.Errorf("writing the row of %s: refused %d times", in.workload, maxPublishAttempts)
 }
 
 // refused answers a refusal; done says that trying again is useless for now.

@@ -56,17 +56,27 @@ func (r *Reconciler) reconcile(ctx context.Context, w policy.Workload, now time.
 		}
 		d = decide(in, r.leadership.Installation())
 	}
-	if err := r.publish(ctx, in, &d); err != nil {
+	wrote, err := r.publish(ctx, in, &d)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := r.publishSnapshot(ctx, in, &d); err != nil {
 		return reconcile.Result{}, err
+	}
+	if wrote {
+		return afterOtherRows(), nil
 	}
 	again, err := r.report(ctx, in, d)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	return r.next(in, d, again), nil
+}
+
+// afterOtherRows comes back for the statuses: ten of them take longer than the row of another workload, which may wait.
+func afterOtherRows() reconcile.Result {
+	priority := handler.LowPriority
+	return reconcile.Result{RequeueAfter: time.Millisecond, Priority: &priority}
 }
 
 // next is the one place that says when to look at the workload again although nothing has happened: at the latest at

@@ -118,7 +118,7 @@ func (m *clusterModel) run() {
 		m.after(m.random.Int64N(5*modelWindow), m.take)
 	}
 	for len(m.events) > 0 {
-		e := heap.Pop(&m.events).(modelEvent) //nolint:errcheck // the heap holds nothing else
+		e := heap.Pop(&m.events).(modelEvent)
 		m.now = e.at
 		e.do()
 	}
@@ -247,7 +247,7 @@ func (h modelEvents) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h modelEvents) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(h[i].at, h[j].at), cmp.Compare(h[i].order, h[j].order)) < 0
 }
-func (h *modelEvents) Push(x any) { *h = append(*h, x.(modelEvent)) } //nolint:errcheck // nothing else is pushed
+func (h *modelEvents) Push(x any) { *h = append(*h, x.(modelEvent)) }
 func (h *modelEvents) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]

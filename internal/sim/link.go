@@ -55,6 +55,7 @@ const (
 func (s *server) start(with memory) {
 	s.up = true
 	switch with {
+	case everything:
 	case nothing:
 		s.lose()
 	case older:
