@@ -3,8 +3,9 @@
 DEV   := go run ./hack/dev
 TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
-# Modules of their own for what not every application uses: adapters of routers and RPC.
-ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit
+# Modules of their own for what not every application uses: adapters of routers and RPC, and examples with them.
+ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit \
+	examples/grpc examples/gitops
 NESTED := hack/controlplane hack/kwok bench test/packaging $(ADAPTERS)
 
 # Unit tests stand beside the code; ./test/... needs real servers.
@@ -60,6 +61,7 @@ generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copie
 	mkdir -p charts/weir/files/rbac dist
 	cp config/crd/ratelimit.weir.dev_ratelimitpolicies.yaml charts/weir/files/crd.yaml
 	cp config/rbac/role.yaml charts/weir/files/role.yaml
+	cp config/components/monitoring/service_monitor.yaml config/components/monitoring/prometheus_rule.yaml config/components/monitoring/dashboard.json charts/weir/files/
 	cp `grep -l '^kind: ClusterRole' config/rbac/*.yaml` charts/weir/files/rbac/
 	$(TOOL) kustomize build config/default > dist/install.yaml
 
@@ -72,6 +74,10 @@ lint: ## Format and lint (the linter itself is built by the first call, in about
 	$(LINT) fmt --diff
 	$(LINT) run
 	set -e; for module in $(ADAPTERS); do (cd $$module && go tool -modfile=$(CURDIR)/go.tool.mod golangci-lint-kube-api-linter run -c $(CURDIR)/.golangci.yml); done
+
+.PHONY: scale
+scale: build-cluster ## Measure 10,000 policies of 1,000 Deployments (10 minutes); writes test/scale/results.json
+	WEIR_SCALE=10000 go test -timeout 30m -count=1 -v -run TestScale ./test/scale
 
 .PHONY: vulncheck
 vulncheck: ## Look for known vulnerabilities in what is called; needs the database of vuln.go.dev, or GOVULNDB

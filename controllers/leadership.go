@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -28,9 +29,11 @@ type LeadershipOptions struct {
 	Elect bool
 }
 
-// Leadership is this process's right to write rows: a Lease that it holds. The Lease's UID is the identity of the
-// installation, and its resourceVersion, read live while the Lease is ours, the epoch of what is written: the API
-// server gives every later holder a higher one, whatever the clocks say.
+// Leadership is this process's right to write rows: a Lease that it holds. Its resourceVersion, read live while the Lease
+// is ours, is the epoch of what is written: the API server gives every later holder a higher one, whatever the clocks say,
+// and so it does to the holder of a Lease that was deleted and created again.
+//
+// The identity of the installation is the UID of the Lease's namespace. It outlives the Lease.
 //
 // Its methods may be called concurrently.
 type Leadership struct {
@@ -38,48 +41,52 @@ type Leadership struct {
 	options LeadershipOptions
 	lost    chan error
 
-	mu           sync.Mutex
 	installation string
-	epoch        string // empty until it was read
+
+	mu    sync.Mutex
+	epoch string // empty until it was read
 }
 
 // errNotLeader ends the process: somebody else leads.
 var errNotLeader = errors.New("the Lease is held by another process")
 
-// NewLeadership finds the Lease, or creates it with nobody holding it, so that the installation has an identity before
-// anybody leads.
+// NewLeadership learns the installation's identity, and finds the Lease or creates it with nobody holding it.
 func NewLeadership(ctx context.Context, config *rest.Config, options LeadershipOptions) (*Leadership, error) {
 	client, err := coordinationv1client.NewForConfig(rest.AddUserAgent(config, "leader-election"))
 	if err != nil {
 		return nil, fmt.Errorf("building the client for Leases: %w", err)
 	}
-	l := &Leadership{leases: client, options: options, lost: make(chan error, 1)}
-	lease, err := l.ensureLease(ctx)
+	namespaces, err := corev1client.NewForConfig(rest.AddUserAgent(config, "leader-election"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("building the client for namespaces: %w", err)
 	}
-	l.installation = string(lease.UID)
-	return l, nil
+	namespace, err := namespaces.Namespaces().Get(ctx, options.Namespace, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", options.Namespace, err)
+	}
+	l := &Leadership{
+		leases: client, options: options, lost: make(chan error, 1), installation: string(namespace.UID),
+	}
+	return l, l.ensureLease(ctx)
 }
 
-func (l *Leadership) ensureLease(ctx context.Context) (*coordinationv1.Lease, error) {
+func (l *Leadership) ensureLease(ctx context.Context) error {
 	leases := l.leases.Leases(l.options.Namespace)
 	_, err := leases.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.options.Namespace, Name: l.options.Name},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("creating Lease %s/%s: %w", l.options.Namespace, l.options.Name, err)
+		return fmt.Errorf("creating Lease %s/%s: %w", l.options.Namespace, l.options.Name, err)
 	}
 	lease, err := l.read(ctx)
 	if err != nil || l.options.Elect {
-		return lease, err
+		return err
 	}
 	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &l.options.Identity}
-	lease, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("taking Lease %s/%s: %w", l.options.Namespace, l.options.Name, err)
+	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("taking Lease %s/%s: %w", l.options.Namespace, l.options.Name, err)
 	}
-	return lease, nil
+	return nil
 }
 
 func (l *Leadership) read(ctx context.Context) (*coordinationv1.Lease, error) {
@@ -102,7 +109,7 @@ func (l *Leadership) Lock() resourcelock.Interface {
 	}
 }
 
-// Installation is the identity of this installation: the UID of its Lease.
+// Installation is the identity of this installation: the UID of its namespace.
 func (l *Leadership) Installation() string { return l.installation }
 
 // Epoch is the epoch to write with. It is read live once, when this process has begun to lead.
@@ -146,7 +153,7 @@ func (l *Leadership) readHeld(ctx context.Context) (*coordinationv1.Lease, error
 	if lease.Spec.HolderIdentity != nil {
 		holder = *lease.Spec.HolderIdentity
 	}
-	if holder != l.options.Identity || string(lease.UID) != l.installation {
+	if holder != l.options.Identity {
 		err := fmt.Errorf("%w: Lease %s/%s, holder %q", errNotLeader, l.options.Namespace, l.options.Name, holder)
 		select {
 		case l.lost <- err:

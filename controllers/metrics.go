@@ -20,10 +20,12 @@ const (
 )
 
 type metrics struct {
-	tableUp      prometheus.Gauge
-	rowsWritten  *prometheus.CounterVec
-	refusals     *prometheus.CounterVec
-	statusWrites prometheus.Counter
+	tableUp       prometheus.Gauge
+	tableOwned    prometheus.Gauge
+	tableFailures prometheus.Counter
+	rowsWritten   *prometheus.CounterVec
+	refusals      *prometheus.CounterVec
+	statusWrites  prometheus.Counter
 
 	snapshotWrites, snapshotFailures prometheus.Counter
 
@@ -35,7 +37,15 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 	m := &metrics{
 		tableUp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_controller_table_up",
-			Help: "1 when the policy table answered last, 0 when it did not.",
+			Help: "1 when the policy table answered last, 0 when it did not; 0 on who does not lead, and so does not ask.",
+		}),
+		tableOwned: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_controller_table_owned",
+			Help: "1 when this installation owns the policy table, 0 when another one does; 0 on who does not lead.",
+		}),
+		tableFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_controller_table_failures_total",
+			Help: "Requests to the policy table that failed.",
 		}),
 		rowsWritten: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_controller_table_writes_total",
@@ -76,7 +86,7 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 	}
 	collectors := []prometheus.Collector{m.statusWrites, m.snapshotWrites, m.snapshotFailures, policyCollector{reader}}
 	if hasTable {
-		collectors = append(collectors, m.tableUp, m.rowsWritten, m.refusals, m.propagation)
+		collectors = append(collectors, m.tableUp, m.tableOwned, m.tableFailures, m.rowsWritten, m.refusals, m.propagation)
 	}
 	for _, collector := range collectors {
 		if err := registerer.Register(collector); err != nil {

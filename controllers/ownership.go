@@ -89,6 +89,11 @@ func (o *ownership) check(ctx context.Context, epoch string) (tableState, time.D
 			o.log.Info("Policy table has an owner", "owner", owner, "installation", o.installation)
 		}
 		o.owner, o.asked = owner, now
+		owned := 0.0
+		if owner == o.installation {
+			owned = 1
+		}
+		o.metrics.tableOwned.Set(owned)
 	}
 	if o.owner != o.installation {
 		return tableElsewhere, 0
@@ -107,6 +112,7 @@ func (o *ownership) failLocked(err error) time.Duration {
 	if errors.Is(err, context.Canceled) {
 		return 0 // this process ends
 	}
+	o.metrics.tableFailures.Inc()
 	now := o.clock()
 	if o.down.IsZero() {
 		o.down = now

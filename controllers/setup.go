@@ -164,7 +164,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 			MaxConcurrentReconciles: workers,
 			ReconciliationTimeout:   passTimeout,
 			CacheSyncTimeout:        cacheSyncTimeout,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[policy.Workload](firstRetry, lastRetry),
+			RateLimiter:             backoff(),
 			SkipNameValidation:      &options.SkipNameValidation,
 			LogConstructor: func(w *policy.Workload) logr.Logger {
 				if w == nil {
@@ -174,6 +174,12 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 			},
 		}).
 		Complete(r)
+}
+
+// backoff is the wait after errors. The queue's own grows to 1000 s, which would keep a workload from being looked at long
+// after what failed is mended.
+func backoff() workqueue.TypedRateLimiter[policy.Workload] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[policy.Workload](firstRetry, lastRetry)
 }
 
 func (r *Reconciler) startInformers(ctx context.Context, mgr manager.Manager) error {

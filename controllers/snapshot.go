@@ -211,9 +211,6 @@ func (r *Reconciler) publishSnapshot(ctx context.Context, in *input, d *decision
 	}
 	in.snapshot.object, in.snapshot.row, in.snapshot.replicas = wanted, &p.row, p.replicas
 	in.memory.snapshotWritten = in.now
-	if p.replicas != nil {
-		in.memory.replicas = p.replicas
-	}
 	return nil
 }
 

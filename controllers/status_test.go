@@ -2,12 +2,17 @@ package controllers
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
@@ -327,11 +332,40 @@ func TestStatus(t *testing.T) {
 					t.Errorf("%s observed generation %d, want %d", condition.Type, condition.ObservedGeneration, f.generation)
 				}
 			}
+			golden(t, name, status, f.generation)
 			f.previous, f.now = status, f.now.Add(time.Hour)
 			if diff := cmp.Diff(status, statusOf(f)); diff != "" {
 				t.Errorf("the same facts gave another status later (-first +second):\n%s", diff)
 			}
 		})
+	}
+}
+
+var update = flag.Bool("update", false, "write testdata/status anew")
+
+// golden compares a policy with this status with a file of testdata/status. Tests of other tools read these files.
+func golden(t *testing.T, name string, status v1alpha1.RateLimitPolicyStatus, generation int64) {
+	t.Helper()
+	got, err := yaml.Marshal(&v1alpha1.RateLimitPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "ratelimit.weir.dev/v1alpha1", Kind: "RateLimitPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "checkout", Generation: generation},
+		Status:     status,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "status", strings.NewReplacer(" ", "-", ",", "", ":", "", "'", "").Replace(name)+".yaml")
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s; go test -update writes it (-file +now):\n%s", file, diff)
 	}
 }
 

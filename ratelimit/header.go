@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,9 +13,11 @@ import (
 //
 //	RateLimit-Policy: "checkout/exports";q=5;w=60
 //	RateLimit: "checkout/exports";r=0;t=40
-func (d *Decision) SetHeader(h http.Header) {
-	if d.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(seconds(d.RetryAfter), 10))
+func (d *Decision) SetHeader(h http.Header) { d.setHeader(h, d.RetryAfter) }
+
+func (d *Decision) setHeader(h http.Header, retryAfter time.Duration) {
+	if retryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(seconds(retryAfter), 10))
 	}
 	if d.Window == 0 {
 		return
@@ -33,15 +36,55 @@ func (d *Decision) SetHeader(h http.Header) {
 
 	b = append(b[:name], ";r="...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
-	reset := d.ResetAfter
-	if !d.Allowed {
-		reset = d.RetryAfter
-	}
-	if reset > 0 {
+	if reset := d.reset(); reset > 0 {
 		b = append(b, ";t="...)
 		b = strconv.AppendInt(b, seconds(reset), 10)
 	}
 	h["Ratelimit"] = []string{string(b)}
+}
+
+// reset is when it is worth to come back.
+func (d *Decision) reset() time.Duration {
+	if d.Allowed {
+		return d.ResetAfter
+	}
+	return d.RetryAfter
+}
+
+// writeHeader is SetHeader with what the options add.
+func (l *Limiter) writeHeader(h http.Header, r *http.Request, d *Decision) {
+	retryAfter := d.RetryAfter
+	if l.options.RetryJitter > 0 && retryAfter > 0 {
+		retryAfter += rand.N(l.options.RetryJitter + 1)
+	}
+	d.setHeader(h, retryAfter)
+	if l.options.LegacyHeaders && d.Window > 0 {
+		d.setLegacyHeader(h, l.enforcer.StoreTime())
+	}
+	if l.options.ExposeHeaders && r.Header.Get("Origin") != "" {
+		h.Add("Access-Control-Expose-Headers", exposed)
+	}
+}
+
+const exposed = "RateLimit, RateLimit-Policy, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
+
+// resetSlack is by how much the store's time as this process knows it may be late: the end of a window, which is a whole
+// second, is the same one for every request in the window.
+const resetSlack = 100 * time.Millisecond
+
+// setLegacyHeader writes X-RateLimit-Limit, -Remaining and -Reset. The last is Unix time by the store's clock, so that it
+// stands while a window lasts, whichever replica answers.
+func (d *Decision) setLegacyHeader(h http.Header, now time.Time) {
+	h["X-Ratelimit-Limit"] = []string{strconv.FormatInt(d.Limit, 10)}
+	h["X-Ratelimit-Remaining"] = []string{strconv.FormatInt(d.Remaining, 10)}
+	if reset := d.reset(); reset > 0 {
+		at := now.Add(reset - resetSlack)
+		unix := at.Unix()
+		if at.Nanosecond() > 0 {
+			unix++
+		}
+		h["X-Ratelimit-Reset"] = []string{strconv.FormatInt(unix, 10)}
+	}
 }
 
 // appendName appends the name of what limits, as a string of RFC 9651.
@@ -75,8 +118,9 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// writeProblem answers a request that was denied.
-func (d *Decision) writeProblem(w http.ResponseWriter) {
+// WriteProblem answers a request that was denied: with the decision's status and a problem document of RFC 9457, which
+// names the policy that is violated as the header does. SetHeader comes first.
+func (d *Decision) WriteProblem(w http.ResponseWriter) {
 	p := problem{Status: d.Status}
 	switch d.Status {
 	case http.StatusTooManyRequests:

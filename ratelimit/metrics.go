@@ -26,6 +26,7 @@ var (
 	leasedDesc = describe("leased_total",
 		"Requests that were leased: taken from the store ahead of time, and of those returned or dropped because nobody made them.", "outcome")
 	breakerDesc      = describe("breaker_open", "1 while the store is not asked because it does not answer.")
+	fallbackDesc     = describe("fallback_seconds_total", "Time for which the breaker was open, and rules decided by their onStoreFailure.")
 	breakerTripsDesc = describe("breaker_trips_total", "Times that the breaker opened.")
 	rowProblemsDesc  = describe("row_problems_total",
 		"Reads of the policy table that brought no row which could be taken. The last good one stays in force.", "reason")
@@ -39,10 +40,16 @@ var (
 	rulesDesc       = describe("rules", "Rules in force.")
 	skippedDesc     = describe("rules_skipped", "Rules that are not enforced because they need a newer library.")
 	inForceDesc     = describe("row_in_force", "1 once policies were read.")
-	replicasDesc    = describe("replicas", "Replicas that local shares are counted for.")
-	suspicionsDesc  = describe("store_suspicions_total",
+	limitDesc       = describe("limit_requests", "Requests that a limit in force admits in its window.", "policy", "rule", "algorithm", "window")
+	shareDesc       = describe("share_requests",
+		"Requests of a limit that this replica would admit by itself in its window, by one key, if the store were away now; 0 unless the rule falls back to local shares.",
+		"policy", "rule", "algorithm", "window")
+	replicasDesc   = describe("replicas", "Replicas that local shares are counted for.")
+	suspicionsDesc = describe("store_suspicions_total",
 		"Times that the store may have lost counters, because it was away or something was missing, and was told them anew.")
-	pushedDesc  = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	pushedDesc      = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
+	disbelievedDesc = describe("forwarded_ignored_total",
+		"Requests counted by client address whose X-Forwarded-For was not read, because their peer, which has a private address, is no trusted proxy.")
 	guardedDesc = describe("store_guarded", "1 while store and local share must both admit, because the store came back a moment ago.")
 )
 
@@ -88,7 +95,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, leasedDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
-		suspicionsDesc, pushedDesc, guardedDesc, snapshotProblemsDesc, rowSourceDesc,
+		suspicionsDesc, pushedDesc, guardedDesc, fallbackDesc, limitDesc, shareDesc, snapshotProblemsDesc, rowSourceDesc,
+		disbelievedDesc,
 	} {
 		ch <- d
 	}
@@ -109,6 +117,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			count(decisionsDesc, r.Decisions[o], r.Policy, r.Rule, result, source)
 		}
 		count(keyMissingDesc, r.KeyMissing, r.Policy, r.Rule)
+		for _, l := range r.Limits {
+			labels := []string{r.Policy, r.Rule, string(l.Limit.Algorithm), (time.Duration(l.Limit.Window) * time.Microsecond).String()}
+			gauge(limitDesc, float64(l.Limit.Requests), labels...)
+			gauge(shareDesc, l.Share, labels...)
+		}
 	}
 	for _, g := range enforcer.Generals() {
 		result, source := g.Names()
@@ -136,6 +149,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	count(failedPollsDesc, f.FailedPolls)
 	count(breakerTripsDesc, f.BreakerTrips)
+	ch <- prometheus.MustNewConstMetric(fallbackDesc, prometheus.CounterValue, f.Fallback)
 	gauge(breakerDesc, number(f.BreakerOpen))
 	gauge(tableAgeDesc, f.TableAge)
 	gauge(tableOwnedDesc, number(f.Owned))
@@ -145,6 +159,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(replicasDesc, float64(f.Replicas))
 	count(suspicionsDesc, f.Suspicions)
 	count(pushedDesc, f.Pushed)
+	count(disbelievedDesc, f.Disbelieved)
 	gauge(guardedDesc, number(f.Guarded))
 }
 

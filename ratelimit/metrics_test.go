@@ -3,10 +3,13 @@ package ratelimit_test
 import (
 	"maps"
 	"net/http"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/weir-dev/weir/ratelimit"
@@ -102,11 +105,19 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"weir_rules": 1, "weir_row_in_force": 1, "weir_replicas": 1, "weir_table_owned": 1,
+		"weir_rules": 1, "weir_row_in_force": 1, "weir_replicas": 1, "weir_table_owned": 1, "weir_fallback_seconds_total": 0,
 	} {
 		if got := r.value(t, name, nil); got != want {
 			t.Errorf("%s is %g, want %g", name, got, want)
 		}
+	}
+
+	limit := labels{"policy": "checkout", "rule": "exports", "algorithm": "TokenBucket", "window": "1h0m0s"}
+	if got := r.value(t, "weir_limit_requests", limit); got != 2 {
+		t.Errorf("the limit is %g, want 2", got)
+	}
+	if got := r.value(t, "weir_share_requests", limit); got < 0 || got > 2 {
+		t.Errorf("the share is %g, want 0 to 2", got)
 	}
 
 	request := ratelimit.Request{Header: http.Header{"X-Api-Key": {"alice"}}}
@@ -128,6 +139,36 @@ func TestMetrics(t *testing.T) {
 		if got := r.value(t, want.name, want.labels); got != want.value {
 			t.Errorf("%s%v is %g, want %g", want.name, want.labels, got, want.value)
 		}
+	}
+}
+
+// promlint holds names, units and helps to Prometheus' conventions, and docs/metrics.md has each metric.
+func TestMetricsAreLintedAndDocumented(t *testing.T) {
+	r := newRegistry()
+	limiterOf(t, `
+  rules:
+    - {name: exports, key: [{header: X-Api-Key}], limits: [{requests: 2, window: 1h}]}
+`, func(o *ratelimit.Options) { o.Registerer = r })
+	families, err := r.Gather()
+	if err != nil || len(families) < 20 {
+		t.Fatalf("%d families (%v)", len(families), err)
+	}
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## The library")
+	if rows := strings.Count(section, "\n| `"); rows != len(families) {
+		t.Errorf("docs/metrics.md has %d metrics of the library, want %d", rows, len(families))
+	}
+	for _, f := range families {
+		if !strings.Contains(section, "\n| `"+f.GetName()+"` |") {
+			t.Errorf("docs/metrics.md lacks %s", f.GetName())
+		}
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
 	}
 }
 

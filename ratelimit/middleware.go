@@ -40,9 +40,13 @@ func (l *Limiter) Admit(w http.ResponseWriter, r *http.Request, route string) (*
 	if l.options.OnDecision != nil {
 		l.options.OnDecision(w, r, d)
 	}
-	d.SetHeader(w.Header())
-	if !d.Allowed {
-		d.writeProblem(w)
+	l.writeHeader(w.Header(), r, &d)
+	switch {
+	case d.Allowed:
+	case l.options.Respond != nil:
+		l.options.Respond(w, r, d)
+	default:
+		d.WriteProblem(w)
 	}
 	return r, d.Allowed
 }

@@ -68,6 +68,22 @@ type Options struct {
 	// OnDecision is called by the middleware after each decision, before anything is written. Default: nothing.
 	OnDecision func(http.ResponseWriter, *http.Request, Decision)
 
+	// Respond answers the requests that the middleware denies, with Decision.Status or another one. Retry-After and the
+	// other headers are set. Default: Decision.WriteProblem.
+	Respond func(http.ResponseWriter, *http.Request, Decision)
+
+	// LegacyHeaders has the middleware add X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the last in
+	// seconds of Unix time, for clients that know only these. Default: false.
+	LegacyHeaders bool
+
+	// ExposeHeaders has the middleware add Access-Control-Expose-Headers to answers to other origins, so that scripts in
+	// browsers can read the headers. Default: false, as it is often the application's own CORS middleware that says so.
+	ExposeHeaders bool
+
+	// RetryJitter lengthens each Retry-After by a random time of at most so much, so that clients that were denied
+	// together do not come back together. The RateLimit field stays exact. Default: 0.
+	RetryJitter time.Duration
+
 	// TrustedProxies are the addresses whose X-Forwarded-For is believed. Default: none, and the client is the peer.
 	TrustedProxies []netip.Prefix
 
@@ -177,6 +193,7 @@ func (o *Options) validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"StoreTimeout": o.StoreTimeout, "StartTimeout": o.StartTimeout, "PollInterval": o.PollInterval,
+		"RetryJitter": o.RetryJitter,
 	} {
 		if d < 0 {
 			return fmt.Errorf("%s is %v, want 0 for the default or more", name, d)

@@ -205,18 +205,10 @@ func TestReserveInTheMiddleware(t *testing.T) {
 		fmt.Fprint(w, err)
 	})))
 	t.Cleanup(server.Close)
-	get := func(path string) string {
+	read := func(path string) string {
 		t.Helper()
-		r, err := server.Client().Get(server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Body.Close()
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(body) + " " + r.Header.Get("RateLimit")
+		_, header, body := get(t, server.URL+path)
+		return body + " " + header.Get("RateLimit")
 	}
 	for _, tc := range []struct{ path, want string }{
 		{"/query?rows=40", `<nil> "checkout/rows";r=90;`},
@@ -224,7 +216,7 @@ func TestReserveInTheMiddleware(t *testing.T) {
 		{"/query?rows=2", `<nil> "checkout/rows";r=40;`},
 		{"/other", `none "checkout/rows";r=38;`},
 	} {
-		if got := get(tc.path); !strings.HasPrefix(got, tc.want) {
+		if got := read(tc.path); !strings.HasPrefix(got, tc.want) {
 			t.Errorf("%s: %s, want %s", tc.path, got, tc.want)
 		}
 	}

@@ -225,8 +225,15 @@ spec:
 	limiter := ratelimittest.New(t, ratelimit.Options{Policies: source})
 	sent := &counting{RoundTripper: http.DefaultTransport}
 	client := &http.Client{Transport: limiter.RoundTripper(sent), Timeout: time.Minute - time.Second}
+	send := func(path string, body io.Reader) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, body)
+		if err != nil {
+			return nil, err
+		}
+		return client.Do(r)
+	}
 	post := func(path string) error {
-		r, err := client.Post(server.URL+path, "text/plain", strings.NewReader("order"))
+		r, err := send(path, strings.NewReader("order"))
 		if err != nil {
 			return err
 		}
@@ -242,7 +249,10 @@ spec:
 		}
 	}
 	body := &closing{Reader: strings.NewReader("order")}
-	_, err = client.Post(server.URL+"/v1/orders", "text/plain", body)
+	r, err := send("/v1/orders", body)
+	if err == nil {
+		_ = r.Body.Close()
+	}
 	var failure *ratelimit.WaitError
 	if !errors.As(err, &failure) || failure.Decision.Rule != "partner" || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want that the wait is longer than the client's timeout", err)

@@ -200,6 +200,12 @@ func ruleLines(r *policy.RowRule) []string {
 	if r.Cost != nil {
 		lines = append(lines, fmt.Sprintf("  cost: attribute %s, at most %d", r.Cost.Attribute, r.Cost.Max))
 	}
+	if r.Lease > 0 {
+		lines = append(lines, fmt.Sprintf("  lease: %d tokens", r.Lease))
+	}
+	if r.Prefilter > 0 {
+		lines = append(lines, fmt.Sprintf("  prefilter: %d times the share", r.Prefilter))
+	}
 	failure := "  onStoreFailure: " + string(r.OnStoreFailure)
 	if r.Rounding != "" {
 		failure += ", " + string(r.Rounding)

@@ -127,7 +127,7 @@ func explain(w policy.Workload, found inForce, rules []enforcer.Explained, exemp
 		Members: found.members, Exempt: exempt, Rules: []explainedRule{}, Status: http.StatusOK,
 	}
 	applies := map[string]bool{}
-	limited := false
+	limited, leased := false, true
 	for i := range rules {
 		x := &rules[i]
 		name := x.Policy + "/" + x.Rule
@@ -147,7 +147,7 @@ func explain(w policy.Workload, found inForce, rules []enforcer.Explained, exemp
 		case x.Shadow:
 			told.Effect = "Shadow"
 		default:
-			limited = true
+			limited, leased = true, leased && row.Lease > 0
 		}
 		if x.Fallback {
 			told.Key += ": missing, counted by " + fallbackText(row.WhenKeyMissing)
@@ -181,6 +181,8 @@ func explain(w policy.Workload, found inForce, rules []enforcer.Explained, exemp
 		out.Answer = "the library, without asking anybody: a part of the key is missing"
 	case out.Status == http.StatusTooManyRequests:
 		out.Answer = "the library, without asking anybody: no wait makes room for this request"
+	case limited && leased:
+		out.Answer = "a lease of the pod that has one, otherwise by Redis, while it answers in time"
 	case limited:
 		out.Answer = "Redis, while it answers in time"
 	case exempt:

@@ -246,7 +246,7 @@ func roundUp(d time.Duration) string {
 	if d >= time.Minute {
 		unit = time.Second
 	}
-	return ((d + unit - 1) / unit * unit).String()
+	return (d + unit - 1).Truncate(unit).String()
 }
 
 func (o *counterOptions) reset(ctx context.Context, s streams, name string) error {

@@ -142,8 +142,9 @@ func explainer(ctx context.Context, row policy.Row, proxies []netip.Prefix) (*en
 		return nil, err
 	}
 	memory := memstore.New(memstore.Options{})
+	// Not InProcess: identities must be those of the applications.
 	e := enforcer.New(enforcer.Options{
-		Store: memory, InProcess: true, Local: memory, Table: enforcer.FixedRow(encoded), TrustedProxies: proxies,
+		Store: memory, Local: memory, Table: enforcer.FixedRow(encoded), TrustedProxies: proxies,
 	})
 	return e, e.Poll(ctx)
 }

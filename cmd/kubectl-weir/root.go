@@ -29,7 +29,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newTest(s), newLint(s), newSimulate(s), newPostgresSchema(s),
-		newStatus(s), newExplain(s), newDiff(s), newPeek(s), newReset(s), newShadow(s),
+		newStatus(s), newExplain(s), newDiff(s), newPeek(s), newReset(s), newShadow(s), newTop(s),
 	)
 	return root
 }

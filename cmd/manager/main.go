@@ -67,8 +67,9 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("finding the API server: %w", err)
 	}
 	config.UserAgent = "weir-controller-manager"
-	// One status write per policy in 2 s is the limit that matters; this one only keeps a restart polite.
-	config.QPS, config.Burst = 50, 100
+	// The API server's priority and fairness limit the rate; what is in flight, the number of workers. A limit here would
+	// only hold up a start with thousands of policies.
+	config.QPS = -1
 
 	leadership, err := newLeadership(ctx, config, o)
 	if err != nil {
@@ -103,6 +104,7 @@ func run(ctx context.Context, o options) error {
 		Metrics:                             metricsServer,
 		HealthProbeBindAddress:              o.probeAddress,
 		LeaderElection:                      o.leaderElect,
+		LeaderElectionID:                    leaseName, // what the metric of leadership calls it
 		LeaderElectionResourceLockInterface: leadership.Lock(),
 		LeaderElectionReleaseOnCancel:       true, // main ends right after
 	})

@@ -59,13 +59,13 @@ func TestWrongFlagsAreOneLine(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no Redis":             {[]string{"--leader-election-namespace=weir-system"}, "--redis-address is required, unless --snapshots is given"},
+		"no Redis":                           {[]string{"--leader-election-namespace=weir-system"}, "--redis-address is required, unless --snapshots is given"},
 		"flags of a Redis that is not named": {[]string{"--snapshots", "--redis-tls", "--leader-election-namespace=weir-system"}, "--redis-… need --redis-address"},
-		"a Redis without port": {arguments("--redis-address=redis"), `--redis-address: want host:port, got "redis"`},
-		"an empty address":     {arguments("--redis-address=a:1,,b:1"), `invalid value "a:1,,b:1" for flag -redis-address: has an empty item`},
-		"no such flag":         {arguments("--redis-host=redis:6379"), "flag provided but not defined: -redis-host"},
-		"no number":            {arguments("--redis-db=one"), `invalid value "one" for flag -redis-db: parse error`},
-		"a negative number":    {arguments("--redis-db=-1"), "--redis-db: want 0 or more, got -1"},
+		"a Redis without port":               {arguments("--redis-address=redis"), `--redis-address: want host:port, got "redis"`},
+		"an empty address":                   {arguments("--redis-address=a:1,,b:1"), `invalid value "a:1,,b:1" for flag -redis-address: has an empty item`},
+		"no such flag":                       {arguments("--redis-host=redis:6379"), "flag provided but not defined: -redis-host"},
+		"no number":                          {arguments("--redis-db=one"), `invalid value "one" for flag -redis-db: parse error`},
+		"a negative number":                  {arguments("--redis-db=-1"), "--redis-db: want 0 or more, got -1"},
 		"a database in a cluster": {
 			arguments("--redis-address=redis-2:6379", "--redis-db=1"),
 			"--redis-db: several addresses without --redis-sentinel-master are a Redis Cluster, which has only database 0",

@@ -165,7 +165,7 @@ func testGone(t *testing.T, m Mount) {
 		hangUp()
 	}()
 	if r, err := w.server.Client().Do(request); err == nil {
-		r.Body.Close()
+		_ = r.Body.Close()
 		t.Error("a request that was given up was answered")
 	}
 	if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -28,6 +28,8 @@ type breaker struct {
 	interval int64
 	next     int64 // when the next probe may leave
 	probing  bool
+	opened   int64 // when it opened last
+	wasOpen  int64 // for how long it was open before that
 	// cause is what opened it.
 	cause atomic.Pointer[string]
 }
@@ -56,6 +58,7 @@ func (b *breaker) failure(now int64, cause string) (opened bool) {
 	b.cause.Store(&cause)
 	b.interval = probeMin
 	b.next = now + b.jitter()
+	b.opened = now
 	b.open.Store(true)
 	return true
 }
@@ -79,6 +82,7 @@ func (b *breaker) probed(now int64, ok bool, cause string) (closed bool) {
 	b.probing = false
 	if ok {
 		b.strikes = 0
+		b.wasOpen += now - b.opened
 		b.open.Store(false)
 		return true
 	}
@@ -86,6 +90,16 @@ func (b *breaker) probed(now int64, ok bool, cause string) (closed bool) {
 	b.interval = min(2*b.interval, probeMax)
 	b.next = now + b.jitter()
 	return false
+}
+
+// openFor is how long it has been open in all.
+func (b *breaker) openFor(now int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open.Load() {
+		return b.wasOpen + max(0, now-b.opened)
+	}
+	return b.wasOpen
 }
 
 // why is what keeps the breaker open.

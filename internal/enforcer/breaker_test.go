@@ -53,6 +53,24 @@ func TestBreakerSendsOneProbeAtATime(t *testing.T) {
 	}
 }
 
+func TestBreakerCountsTheTimeThatItWasOpen(t *testing.T) {
+	b := opened(t)
+	if got := b.openFor(7); got != 7 {
+		t.Errorf("7 µs after it opened: %d µs", got)
+	}
+	b.claimProbe(probeMin)
+	b.probed(probeMin, true, "")
+	for range strikesToOpen {
+		if got := b.openFor(late); got != probeMin {
+			t.Errorf("closed after %d µs: %d µs", int64(probeMin), got)
+		}
+		b.failure(late, "refused")
+	}
+	if got := b.openFor(late + 5); got != probeMin+5 {
+		t.Errorf("open again for 5 µs: %d µs, want %d", got, probeMin+5)
+	}
+}
+
 func TestBreakerProbesLessAndLessOften(t *testing.T) {
 	b := opened(t)
 	now, interval := b.next, int64(probeMin)

@@ -9,17 +9,33 @@ import (
 // maxHops bounds how many trusted proxies a request is believed to have come through.
 const maxHops = 64
 
-// clientAddr returns the address of the client: the peer's, unless that is a trusted proxy; then the last one in
+// clientOf returns the address of the client: the peer's, unless that is a trusted proxy; then the last one in
 // X-Forwarded-For that is not, all lines of the header read as one list. What cannot be read as an address ends the
 // walk at the proxy that passed it on.
-func clientAddr(remote string, header http.Header, trusted []netip.Prefix) (netip.Addr, bool) {
-	client, ok := parseAddr(remote)
+//
+// It is doubtful when the peer claims to be a proxy and is not believed, although its address is one that only a neighbour
+// has: then the list of proxies may be wrong, and all clients are counted as one.
+func clientOf(remote string, header http.Header, trusted []netip.Prefix) (client netip.Addr, doubtful, ok bool) {
+	client, ok = parseAddr(remote)
 	if !ok {
-		return netip.Addr{}, false
+		return netip.Addr{}, false, false
 	}
 	if len(trusted) == 0 || !contains(trusted, client) {
-		return client, true
+		return client, len(header["X-Forwarded-For"]) > 0 && neighbour(client), true
 	}
+	return forwardedFor(client, header, trusted), false, true
+}
+
+// neighbour says whether an address is one that is not routed in the Internet.
+func neighbour(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || sharedSpace.Contains(a)
+}
+
+// sharedSpace is that of RFC 6598, which clouds and carriers use inside.
+var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+
+// forwardedFor walks from a trusted peer to the client.
+func forwardedFor(client netip.Addr, header http.Header, trusted []netip.Prefix) netip.Addr {
 	lines := header["X-Forwarded-For"]
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -32,15 +48,15 @@ func clientAddr(remote string, header http.Header, trusted []netip.Prefix) (neti
 			}
 			addr, ok := parseAddr(strings.TrimSpace(hop))
 			if !ok {
-				return client, true
+				return client
 			}
 			client = addr
 			if hops++; hops == maxHops || !contains(trusted, client) {
-				return client, true
+				return client
 			}
 		}
 	}
-	return client, true
+	return client
 }
 
 // parseAddr reads an address with or without a port. An IPv4 address inside an IPv6 one is the IPv4 address; a zone
@@ -87,5 +103,6 @@ func unmapPrefixes(prefixes []netip.Prefix) []netip.Prefix {
 // ClientAddr returns the address of the client of a request that came from remote with these headers, as rules with the
 // key part clientIP see it. It is false where remote is no address.
 func ClientAddr(remote string, header http.Header, trusted []netip.Prefix) (netip.Addr, bool) {
-	return clientAddr(remote, header, unmapPrefixes(trusted))
+	client, _, ok := clientOf(remote, header, unmapPrefixes(trusted))
+	return client, ok
 }

@@ -57,7 +57,7 @@ func TestClientAddr(t *testing.T) {
 			if tc.lines != nil {
 				header["X-Forwarded-For"] = tc.lines
 			}
-			addr, ok := clientAddr(tc.remote, header, prefixes(t, tc.trusted...))
+			addr, _, ok := clientOf(tc.remote, header, prefixes(t, tc.trusted...))
 			got := ""
 			if ok {
 				got = addr.String()
@@ -83,7 +83,7 @@ func TestForgedHeaderIsNoFreshClient(t *testing.T) {
 	} {
 		for i := 1; i <= 100; i++ {
 			header := http.Header{"X-Forwarded-For": request.lines("1.1.1." + strconv.Itoa(i))}
-			if got, ok := clientAddr(request.remote, header, trusted); !ok || got.String() != "203.0.113.7" {
+			if got, _, ok := clientOf(request.remote, header, trusted); !ok || got.String() != "203.0.113.7" {
 				t.Fatalf("%s: client %v, want 203.0.113.7", name, got)
 			}
 		}
@@ -92,8 +92,34 @@ func TestForgedHeaderIsNoFreshClient(t *testing.T) {
 
 func TestHopsAreBounded(t *testing.T) {
 	header := http.Header{"X-Forwarded-For": {"203.0.113.7," + strings.Repeat("10.0.0.9,", maxHops) + "10.0.0.8"}}
-	got, ok := clientAddr("10.0.0.2:1", header, prefixes(t, "10.0.0.0/8"))
+	got, _, ok := clientOf("10.0.0.2:1", header, prefixes(t, "10.0.0.0/8"))
 	if !ok || got.String() != "10.0.0.9" {
 		t.Errorf("client %v, want the last proxy that is believed, 10.0.0.9", got)
+	}
+}
+
+// A peer that has an address of a neighbour, forwards and is not believed may be a proxy that somebody forgot to name.
+func TestDoubtfulPeers(t *testing.T) {
+	forwarded := http.Header{"X-Forwarded-For": {"203.0.113.7"}}
+	tests := map[string]struct {
+		remote string
+		header http.Header
+		want   bool
+	}{
+		"a private peer":            {"10.1.2.3:80", forwarded, true},
+		"a sidecar":                 {"127.0.0.1:80", forwarded, true},
+		"a unique local address":    {"[fd00::1]:80", forwarded, true},
+		"a cloud's inside":          {"100.64.0.9:80", forwarded, true},
+		"a client of the Internet":  {"198.51.100.1:80", forwarded, false},
+		"a private peer's own call": {"10.1.2.3:80", http.Header{}, false},
+		"a trusted proxy":           {"192.168.0.1:80", forwarded, false},
+		"no address":                {"@", forwarded, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, doubtful, _ := clientOf(tc.remote, tc.header, prefixes(t, "192.168.0.0/16")); doubtful != tc.want {
+				t.Errorf("doubtful is %v, want %v", doubtful, tc.want)
+			}
+		})
 	}
 }

@@ -56,6 +56,7 @@ func newDecision(e *Enforcer) *decision {
 	d := &decision{e: e}
 	d.subject = subject{
 		request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo, hasher: e.hasher(),
+		doubt: e.notBelieved,
 	}
 	return d
 }

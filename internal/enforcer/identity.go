@@ -126,6 +126,8 @@ type subject struct {
 	memo   *memo // nil remembers nothing
 	hasher hasher
 
+	doubt func() // hears of a forwarded address that was not believed; may be nil
+
 	addr      netip.Addr // the client's, once asked for
 	addrKnown bool
 	addrOK    bool
@@ -133,8 +135,12 @@ type subject struct {
 
 func (s *subject) clientAddr() (netip.Addr, bool) {
 	if !s.addrKnown {
-		s.addr, s.addrOK = clientAddr(s.request.Remote, s.request.Header, s.trusted)
+		var doubtful bool
+		s.addr, doubtful, s.addrOK = clientOf(s.request.Remote, s.request.Header, s.trusted)
 		s.addrKnown = true
+		if doubtful && s.doubt != nil {
+			s.doubt()
+		}
 	}
 	return s.addr, s.addrOK
 }

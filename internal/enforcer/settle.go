@@ -39,7 +39,7 @@ func (e *Enforcer) Reserve(ctx context.Context, r Request) (Decision, *Charge) {
 	d.charge = c
 	d.decide(ctx, s, &r, false)
 	out := d.verdict
-	if out.Allowed && (out.Source == SourceLocalShare || out.Source == SourceFailOpen) {
+	if out.Allowed && len(c.parts) == 0 { // by what the store was not asked for
 		c.alone = true
 		d.note(0, d.want.enforced, nil, false)
 	}
@@ -217,6 +217,9 @@ func (e *Enforcer) Reset(ctx context.Context, policyName, ruleName string, r Req
 	// What this replica used before is not told any more, and its share is whole.
 	return true, e.options.Local.Reset(ctx, counters)
 }
+
+// StoreTime is the time by the store's clock, as the last answer told it.
+func (e *Enforcer) StoreTime() time.Time { return time.UnixMicro(e.clock.store(e.clock.monotonic())) }
 
 // Tell has the store hear now of what it was not told, as it does by itself from time to time: first, as they were, the
 // pushes that were not answered, and then what has come since.

@@ -264,6 +264,8 @@ func TestSharesFollowTheFileWhileTheStoreIsAway(t *testing.T) {
 		poll(3, "in the outage")
 		f.mount(snapshotOf(t, row, count(10, 200)))
 		poll(10, "scaled up")
+		f.mount(snapshotOf(t, row, count(1, 150)))
+		poll(10, "an older file in the place of a newer one")
 		f.mount(snapshotOf(t, row, count(2, 300)))
 		poll(2, "scaled down, below the members that lived last")
 

@@ -231,6 +231,8 @@ type counts struct {
 	suspicions atomic.Uint64
 	pushed     atomic.Uint64
 	polls      atomic.Uint64 // failed reads of the table
+	// disbelieved counts the requests whose peer may have been a proxy that nobody named.
+	disbelieved atomic.Uint64
 }
 
 func (c *counts) fail(reason Reason) {
@@ -258,8 +260,12 @@ type Figures struct {
 	Skipped      int
 	BreakerOpen  bool
 	BreakerTrips uint64
+	// Fallback is the time in seconds for which the breaker was open.
+	Fallback float64
 	// Suspicions counts how often the store may have lost charges, and Pushed the counters that it was told of since.
 	Suspicions, Pushed uint64
+	// Disbelieved counts the requests whose X-Forwarded-For was not read, although their peer's address is a private one.
+	Disbelieved uint64
 	// Guarded says that store and local share must both admit, because the store came back a moment ago.
 	Guarded bool
 	// TableAge is the time since the table was last read, in seconds; since the start when it never was.
@@ -274,6 +280,15 @@ type RuleFigures struct {
 	Policy, Rule string
 	Decisions    [outcomes]uint64
 	KeyMissing   uint64
+	Limits       []LimitFigures
+}
+
+// LimitFigures is one limit in force.
+type LimitFigures struct {
+	Limit policy.RowLimit
+	// Share is what this replica would admit of it in its window now if the store were away, by one key; 0 unless the
+	// rule falls back to local shares. Shares of other keys may be one more or less.
+	Share float64
 }
 
 // Figures reads all counts.
@@ -286,6 +301,9 @@ func (e *Enforcer) Figures() Figures {
 			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load()}
 			for o := range figures.Decisions {
 				figures.Decisions[o] = r.tally.decisions[o].Load()
+			}
+			for j := range r.limits {
+				figures.Limits = append(figures.Limits, e.limitFigures(r, &r.limits[j]))
 			}
 			f.Rules = append(f.Rules, figures)
 		}
@@ -312,10 +330,21 @@ func (e *Enforcer) Figures() Figures {
 	}
 	f.FailedPolls = e.counts.polls.Load()
 	f.BreakerOpen, f.BreakerTrips = e.breaker.open.Load(), e.counts.opened.Load()
+	f.Fallback = float64(e.breaker.openFor(e.clock.monotonic())) / 1e6
 	f.Suspicions, f.Pushed = e.counts.suspicions.Load(), e.counts.pushed.Load()
+	f.Disbelieved = e.counts.disbelieved.Load()
 	f.Guarded = e.guarding()
 	f.Owned = e.owned.Load()
 	f.Replicas = max(1, e.place().N)
 	f.TableAge = float64(e.clock.monotonic()-e.lastRead.Load()) / 1e6
+	return f
+}
+
+func (e *Enforcer) limitFigures(r *rule, l *limit) LimitFigures {
+	f := LimitFigures{Limit: l.row}
+	if r.onFailure == policy.OnStoreFailureLocalShare {
+		share := e.shareOf(origin{r, l}, Identity{})
+		f.Share = float64(share.Requests) * float64(l.row.Window) / float64(share.Limit.Window)
+	}
 	return f
 }

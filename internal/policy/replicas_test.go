@@ -42,6 +42,9 @@ func TestCountReplicas(t *testing.T) {
 		"a target that does not exist counts the members that live all the same": {
 			{d: absent, members: 2, n: 2},
 		},
+		"a target without replicas counts the members that live elsewhere, as beside Flagger's primary": {
+			{d: deployment(0, 0, 0, 0), members: 3, n: 3},
+		},
 		"absent spec.replicas means one": {
 			{d: DeploymentStatus{UID: "uid-1", Observed: true, Replicas: 1, Ready: 1}, n: 1},
 		},

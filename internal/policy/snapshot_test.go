@@ -102,12 +102,12 @@ func TestLaterReplicas(t *testing.T) {
 func TestSnapshotName(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	cases := map[string]struct{ workload, want string }{
-		"a usual name":                  {"checkout", "weir-checkout"},
-		"the longest that fits":         {long[:248], "weir-" + long[:248]},
-		"one more is cut":               {long[:249], "weir-" + long[:239] + "-d2cdb8b7"},
-		"the longest":                   {long[:253], "weir-" + long[:239] + "-32859a3a"},
-		"no label ends with a hyphen":   {long[:237] + ".-" + long[:14], ""},
-		"no label begins with a cut ..": {long[:238] + "." + long[:14], ""},
+		"a usual name":                {"checkout", "weir-checkout"},
+		"the longest that fits":       {long[:248], "weir-" + long[:248]},
+		"one more is cut":             {long[:249], "weir-" + long[:239] + "-d2cdb8b7"},
+		"the longest":                 {long[:253], "weir-" + long[:239] + "-32859a3a"},
+		"what is cut ends with a dot": {long[:237] + ".-" + long[:14], ""},
+		"a label is cut to nothing":   {long[:238] + "." + long[:14], ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

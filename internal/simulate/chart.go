@@ -88,5 +88,6 @@ func timeStep(span time.Duration) time.Duration {
 			return step
 		}
 	}
-	return (span/6/(24*time.Hour) + 1) * 24 * time.Hour
+	days := int64(span.Hours()/24/6) + 1
+	return time.Duration(24*days) * time.Hour
 }

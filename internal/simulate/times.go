@@ -30,7 +30,7 @@ func (t *times) parse(s string) (int64, error) {
 
 func parseTime(s string) (int64, error) {
 	var micros int64
-	ok := false
+	var ok bool
 	switch {
 	case len(s) > 11 && s[2] == '/' && s[6] == '/' && s[11] == ':':
 		micros, ok = parseCommon(s)

@@ -189,14 +189,18 @@ func (r *run) judge() result {
 	}
 	sent, admitted := map[place]int64{}, map[place]int64{}
 	keys := map[string]bool{}
-	var took []int64
+	var took, noise []int64
 	for _, records := range r.records {
 		for i := range records {
 			d := &records[i]
-			if d.Began >= r.began && d.Ended() <= r.ended {
-				took = append(took, d.Took)
+			into := &took
+			if d.Key == KeyNoise {
+				into = &noise
 			}
-			if strings.HasPrefix(d.Key, keyPulse) {
+			if d.Began >= r.began && d.Ended() <= r.ended {
+				*into = append(*into, d.Took)
+			}
+			if d.Key == KeyNoise || strings.HasPrefix(d.Key, keyPulse) {
 				continue
 			}
 			p := place{d.Key, r.windowOf(d)}
@@ -227,6 +231,10 @@ func (r *run) judge() result {
 	}
 	slices.Sort(row.Broken)
 	slices.Sort(took)
+	slices.Sort(noise)
+	if len(noise) > 0 {
+		row.Noise = milliseconds(quantile(noise, 999, 1000))
+	}
 	row.Decisions = len(took)
 	row.P99, row.P999, row.Max = milliseconds(quantile(took, 99, 100)), milliseconds(quantile(took, 999, 1000)), milliseconds(took[len(took)-1])
 	row.Recovered = float64(r.recovered()-r.healed) / 1e6

@@ -25,13 +25,16 @@ var (
 
 const (
 	// overTime is by how much longer than StoreTimeout a decision may take at the 99.9th percentile, and openTime how long
-	// it may take once the breaker is open. What is asserted is slack times as much: machines do other things too.
+	// it may take once the breaker is open. What is asserted is slack times as much, and of the first what the machine adds
+	// to anything that waits.
 	overTime = 5 * time.Millisecond
 	openTime = 5 * time.Microsecond
 	slack    = 10
-	// findTime is how long it takes until the store is found back: the longest wait between two probes, and another one
-	// where the first probe was late.
-	findTime = 10 * time.Second
+	// moreGoroutines may run in a replica whose store does not answer: the batches under way, and dials of the driver.
+	moreGoroutines = 50
+	// findTime is how long it takes until the store is found back: 5 s at most between two probes, of which those that are
+	// late on a busy machine are followed by another.
+	findTime = 15 * time.Second
 	// takeOver is how long it takes until an edited policy is in force although the leader is gone: the Lease of 15 s, and
 	// a resync.
 	takeOver = 45 * time.Second
@@ -63,14 +66,16 @@ func TestChaos(t *testing.T) {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) {
 			t.Run("controller", func(t *testing.T) {
 				t.Parallel()
-				controllerRows(t, seed^round, table.add)
+				controllerRows(t, fmt.Sprintf("chaos-%d", round), seed^round, table.add)
 			})
 			for i := range faults {
 				for _, mode := range faults[i].modes {
 					t.Run(faults[i].name+" "+string(mode), func(t *testing.T) {
 						t.Parallel()
 						random := rand.New(rand.NewPCG(seed, round<<16|uint64(i))) //nolint:gosec // to be replayed
-						table.add(row(t, &faults[i], mode, random, *soakFlag > 0))
+						result := result{Fault: faults[i].name, Mode: string(mode), Broken: []string{"it did not come to an end"}}
+						defer func() { table.add(result) }()
+						result = row(t, &faults[i], mode, random, *soakFlag > 0)
 					})
 				}
 			}
@@ -107,10 +112,10 @@ func row(t *testing.T, f *fault, mode policy.OnStoreFailure, random *rand.Rand, 
 // check says whether the row keeps the promises, and fails the test otherwise.
 func check(t *testing.T, row *result, recovery time.Duration) {
 	t.Helper()
-	if most := *timeoutFlag + slack*overTime; row.P999 > milliseconds(int64(most)) {
-		row.Broken = append(row.Broken, fmt.Sprintf("p99.9 of a decision: %.1f ms, want at most %v", row.P999, most))
+	if most := *timeoutFlag + slack*overTime; row.P999-row.Noise > milliseconds(int64(most)) {
+		row.Broken = append(row.Broken, fmt.Sprintf("p99.9 of a decision: %.1f ms, want at most %v and %.1f ms of noise", row.P999, most, row.Noise))
 	}
-	if most := slack * openTime; row.Open > milliseconds(int64(most*1000)) {
+	if most := slack * openTime; row.Open > float64(most.Microseconds()) {
 		row.Broken = append(row.Broken, fmt.Sprintf("with an open breaker a decision took %.1f µs, want at most %v", row.Open, most))
 	}
 	if row.Recovered > recovery.Seconds() {
@@ -143,6 +148,7 @@ func (w *world) play(phase, hold float64) *run {
 	for i := 1; i < replicas; i++ {
 		w.fleet.send(keyOne, i)
 	}
+	calm := w.fleet.goroutines()
 	injected := time.Now()
 	f.inject(w)
 	if f.away {
@@ -150,6 +156,9 @@ func (w *world) play(phase, hold float64) *run {
 		w.open = float64(w.fleet.hurry(1)) / 1000
 	}
 	w.wait(injected.Add(part(hold)))
+	if more := w.fleet.goroutines() - calm; more > moreGoroutines {
+		w.t.Errorf("%s, %s: %d goroutines more than before the fault in one replica", f.name, w.mode, more)
+	}
 	if f.heal != nil {
 		f.heal(w)
 	}

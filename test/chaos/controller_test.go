@@ -28,14 +28,14 @@ import (
 )
 
 const (
-	controlTable     = "chaos"
-	controlNamespace = "chaos"
-	controlWindow    = 2 * time.Second
+	controlTable  = "chaos"
+	controlWindow = 2 * time.Second
 )
 
 // plane is a real Kubernetes with the real Deployment controller, Weir's controller, and a replica for each ready pod.
 type plane struct {
 	t          *testing.T
+	namespace  string // of the application
 	cluster    *cluster.Cluster
 	redis      *env.RedisServer
 	apiServer  *proxy // between controller and API server
@@ -65,6 +65,7 @@ var controllerFaults = []controllerFault{
 		p.apiServer.set(conduct{})
 		edit()
 	}},
+	// B57
 	{"leader paused for 40 s", func(p *plane, edit func()) {
 		asleep := p.leader
 		p.leader = p.controller()
@@ -90,9 +91,9 @@ var controllerFaults = []controllerFault{
 }
 
 // controllerRows lets each fault happen to the controller, one after the other, while the replicas work.
-func controllerRows(t *testing.T, seed uint64, add func(result)) {
+func controllerRows(t *testing.T, namespace string, seed uint64, add func(result)) {
 	t.Helper()
-	p := newPlane(t, seed)
+	p := newPlane(t, namespace, seed)
 	for i := range replicas {
 		p.fleet.send(keyEven, i)
 	}
@@ -104,9 +105,9 @@ func controllerRows(t *testing.T, seed uint64, add func(result)) {
 	}
 }
 
-func newPlane(t *testing.T, seed uint64) *plane {
+func newPlane(t *testing.T, namespace string, seed uint64) *plane {
 	t.Helper()
-	p := &plane{t: t, cluster: kube.Cluster(t), redis: env.Redis(t, env.RedisOptions{}), requests: requests}
+	p := &plane{t: t, namespace: namespace, cluster: kube.Cluster(t), redis: env.Redis(t, env.RedisOptions{}), requests: requests}
 	p.kubectl("", "apply", "--server-side", "-k", filepath.Join("..", "..", "config", "default"))
 	p.kubeconfig = p.behindProxy(seed)
 	p.leader = p.controller()
@@ -116,14 +117,20 @@ func newPlane(t *testing.T, seed uint64) *plane {
 		t.Fatal(err)
 	}
 	started := dev.StartFleet(dev.FleetOptions{
-		Pods: pods, Namespace: controlNamespace, Selector: "app=checkout", Program: program(t, "enforcer"), Logs: t.TempDir(),
+		Pods: pods, Namespace: namespace, Selector: "app=checkout", Program: program(t, "enforcer"), Logs: t.TempDir(),
 		Env: []string{
 			"REDIS=" + p.redis.Addr, "STORE_TIMEOUT=" + timeoutFlag.String(), "WEIR_TABLE=" + controlTable,
-			"WEIR_NAMESPACE=" + controlNamespace, "WEIR_WORKLOAD=checkout",
+			"WEIR_NAMESPACE=" + namespace, "WEIR_WORKLOAD=checkout",
 		},
 	})
 	t.Cleanup(started.Stop)
-	p.kubectl("", "create", "namespace", controlNamespace)
+	p.kubectl("", "create", "namespace", namespace)
+	t.Cleanup(func() {
+		remove := exec.Command(p.cluster.Kubectl, "delete", "namespace", namespace, "--wait=false", "--kubeconfig="+p.cluster.Kubeconfig)
+		if out, err := remove.CombinedOutput(); err != nil {
+			t.Logf("removing the namespace: %v\n%s", err, out)
+		}
+	})
 	p.apply()
 	p.kubectl(fmt.Sprintf(`
 apiVersion: apps/v1
@@ -135,7 +142,7 @@ spec:
   template:
     metadata: {labels: {app: checkout}}
     spec: {containers: [{name: checkout, image: none}]}
-`, controlNamespace, replicas), "apply", "-f", "-")
+`, namespace, replicas), "apply", "-f", "-")
 	addresses, err := started.Addresses(t.Context(), replicas)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +180,7 @@ func (p *plane) controller() *process.Process {
 	p.t.Helper()
 	started, err := dev.StartController(p.t.Context(), dev.ControllerOptions{
 		Program: program(p.t, "manager"), Kubeconfig: p.kubeconfig, Redis: p.redis.Addr, Table: controlTable,
-		LeaseNamespace: "weir-system", Logs: p.t.TempDir(), Args: []string{"--namespaces=" + controlNamespace},
+		LeaseNamespace: "weir-system", Logs: p.t.TempDir(), Args: []string{"--namespaces=" + p.namespace},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -201,7 +208,7 @@ spec:
     - name: all
       key: [{header: X-Api-Key}]
       limits: [{requests: %d, window: %s, algorithm: FixedWindow}]
-`, controlNamespace, p.requests, controlWindow), "apply", "-f", "-")
+`, p.namespace, p.requests, controlWindow), "apply", "-f", "-")
 }
 
 func (p *plane) kubectl(input string, args ...string) {
@@ -219,7 +226,7 @@ func (p *plane) row() policy.Row {
 	p.t.Helper()
 	client := redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{p.redis.Addr}})
 	defer client.Close()
-	w := policy.Workload{Namespace: controlNamespace, Group: "apps", Kind: "Deployment", Name: "checkout"}
+	w := policy.Workload{Namespace: p.namespace, Group: "apps", Kind: "Deployment", Name: "checkout"}
 	state, err := redisstore.NewMember(client, controlTable, w).Read(p.t.Context())
 	if err == nil && state.Row == nil {
 		err = errors.New("there is no row")

@@ -15,6 +15,10 @@ type Record struct {
 	Limit, Remaining, Resets int64
 }
 
+// KeyNoise is the key of records that are none of decisions: Took is by how much a goroutine that did nothing but wait
+// was woken too late.
+const KeyNoise = "noise"
+
 // Ended is when the decision was there, in µs since 1970.
 func (r *Record) Ended() int64 { return r.Began + r.Took/1000 }
 
@@ -24,4 +28,6 @@ type State struct {
 	Asks bool
 	// Limit is that of the last decision by a limit.
 	Limit int64
+	// Goroutines is how many the process has.
+	Goroutines int
 }

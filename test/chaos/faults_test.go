@@ -59,11 +59,20 @@ var faults = []fault{
 		heal:   func(w *world) { w.server.Start() },
 	},
 	{
+		// B27: a server that answers, but only that it is LOADING. Start returns when it has loaded everything.
+		name: "redis killed, and slow to load", modes: localShare, bound: switching, away: true, hold: 0.1,
+		config:  append([]string{"key-load-delay 1000", "loading-process-events-interval-bytes 1024"}, persistent...),
+		prepare: fill,
+		inject:  func(w *world) { w.server.Kill() },
+		heal:    startSlowly,
+	},
+	{
 		name: "redis stopped (SIGSTOP)", modes: localShare, bound: switching, away: true,
 		inject: func(w *world) { w.server.Pause() },
 		heal:   func(w *world) { w.server.Resume() },
 	},
 	{
+		// B19
 		name: "packets dropped, sockets open", modes: all, bound: switching, away: true,
 		inject: func(w *world) { w.proxy.set(conduct{silent: true}) },
 		heal:   func(w *world) { w.proxy.set(conduct{}) },
@@ -74,11 +83,13 @@ var faults = []fault{
 		heal:   func(w *world) { w.proxy.set(conduct{}) },
 	},
 	{
+		// B25: what was charged is indeterminate, and nothing is sent twice.
 		name: "connections reset in mid-reply", modes: all, bound: cutOff,
 		inject: func(w *world) { w.proxy.set(conduct{reset: 0.3}) },
 		heal:   func(w *world) { w.proxy.set(conduct{}) },
 	},
 	{
+		// B25
 		name: "SCRIPT FLUSH", modes: localShare, bound: cutOff,
 		inject: func(w *world) { w.do("SCRIPT", "FLUSH") },
 	},
@@ -102,12 +113,14 @@ var faults = []fault{
 		inject: evict,
 	},
 	{
+		// B27
 		name: "failover with lost writes", modes: localShare, bound: switching, form: bySentinels, window: 5 * time.Second, phase: 0.3, hold: 0.01,
 		prepare: cutReplication,
 		inject:  func(w *world) { w.server.Kill() },
 		heal:    awaitPrimary,
 	},
 	{
+		// B27: the connections of a primary that was demoted survive.
 		name: "READONLY", modes: localShare, bound: switching, away: true,
 		inject: func(w *world) { w.do("REPLICAOF", "127.0.0.1", "1") },
 		heal:   func(w *world) { w.do("REPLICAOF", "NO", "ONE") },
@@ -131,6 +144,28 @@ var faults = []fault{
 		inject: func(w *world) { w.fleet.stepClock(0, -2*time.Hour); w.server.Kill() },
 		heal:   func(w *world) { w.server.Start() },
 	},
+}
+
+// fill gives the server so much that it needs a while to load it, at a millisecond each.
+func fill(w *world) {
+	w.t.Helper()
+	pipeline := w.admin.Pipeline()
+	for i := range 3000 {
+		pipeline.Set(w.t.Context(), fmt.Sprint("filling-", i), "something", time.Minute)
+	}
+	if _, err := pipeline.Exec(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// startSlowly starts a server that was filled.
+func startSlowly(w *world) {
+	w.t.Helper()
+	began := time.Now()
+	w.server.Start()
+	if took := time.Since(began); took < 2*time.Second {
+		w.t.Errorf("the server was LOADING for %v only", took)
+	}
 }
 
 // evict has the server evict everything once, because it has less memory than it needs. The commands go together, so

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -64,16 +63,13 @@ func startFleet(t *testing.T, n int, environment func(i int) []string) *fleet {
 	t.Helper()
 	f := &fleet{t: t}
 	var started []*process.Process
+	var logs []string
 	for i := range n {
-		port, err := process.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
 		pod := "checkout-" + strconv.Itoa(i)
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		log := filepath.Join(t.TempDir(), pod+".log")
 		p, err := process.Start(process.Command{
-			Name: pod, Path: program(t, "enforcer"), Log: filepath.Join(t.TempDir(), pod+".log"),
-			Env: append([]string{"POD_NAME=" + pod, "LISTEN=" + address}, environment(i)...),
+			Name: pod, Path: program(t, "enforcer"), Log: log,
+			Env: append([]string{"POD_NAME=" + pod, "LISTEN=127.0.0.1:0"}, environment(i)...),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -84,20 +80,36 @@ func startFleet(t *testing.T, n int, environment func(i int) []string) *fleet {
 				t.Log(p.LogTail())
 			}
 		})
-		f.addresses = append(f.addresses, address)
-		started = append(started, p)
+		started, logs = append(started, p), append(logs, log)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i, p := range started {
-		if err := p.WaitReady(ctx, func(ctx context.Context) error {
-			_, err := f.ask(ctx, http.MethodGet, i, "/healthz", nil)
+		if err := p.WaitReady(ctx, func(context.Context) error {
+			address, err := listensOn(logs[i])
+			if err == nil {
+				f.addresses = append(f.addresses, address)
+			}
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return f
+}
+
+// listensOn is the address of which a replica tells once policies are in force.
+func listensOn(log string) (string, error) {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if address, found := strings.CutPrefix(line, "listening on "); found && strings.HasSuffix(line, "\n") {
+			return strings.TrimSpace(address), nil
+		}
+	}
+	return "", errors.New("it does not say that it listens")
 }
 
 // ask sends a request to one replica and returns what it answers.
@@ -189,6 +201,16 @@ func (f *fleet) until(what string, limit time.Duration, holds func(State) bool) 
 	if err != nil {
 		f.t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// goroutines is the highest number of them in any replica.
+func (f *fleet) goroutines() (most int) {
+	f.t.Helper()
+	f.until("telling of goroutines", patience, func(s State) bool {
+		most = max(most, s.Goroutines)
+		return true
+	})
+	return most
 }
 
 // records are the decisions of each replica so far.

@@ -24,6 +24,7 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 		"with all components": "components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONFIG/components/network-policy, CONFIG/components/snapshot]",
 		"without Redis":       "components: [CONFIG/components/no-redis, CONFIG/components/snapshot]",
 		"in some namespaces":  "components: [CONFIG/components/namespaced]",
+		"and with snapshots":  "components: [CONFIG/components/snapshot, CONFIG/components/namespaced]",
 	}
 	for name, components := range cases {
 		t.Run(name, func(t *testing.T) {

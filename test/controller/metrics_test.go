@@ -84,6 +84,18 @@ func TestMetricsAreServedToWhoMayReadThem(t *testing.T) {
 			return nil
 		})
 	}
+	_, body, err := m.scrape(t.Context(), trusting, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, foreign := range []string{ // those of controller-runtime that alerts read
+		`leader_election_master_status{name="weir-controller-manager"} 1`,
+		`controller_runtime_reconcile_errors_total{controller="ratelimitpolicy"} `,
+	} {
+		if !strings.Contains(body, foreign) {
+			t.Errorf("no series %s", foreign)
+		}
+	}
 	if err := get(t.Context(), "http://"+m.metrics+"/metrics", nil); err == nil {
 		t.Error("metrics are served without TLS")
 	}

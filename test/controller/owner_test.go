@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
@@ -79,10 +81,20 @@ func TestALeaderThatSleptEnds(t *testing.T) {
 	})
 	t.Logf("the other one had written %v after the leader fell asleep", time.Since(began))
 
-	asleep.signal(syscall.SIGCONT)
+	// All the while nothing older is visible, and 40 s are more than two Leases.
+	time.AfterFunc(max(0, 40*time.Second-time.Since(began)), func() { _ = asleep.process.Signal(syscall.SIGCONT) })
+	stop := make(chan struct{})
+	watched := make(chan error, 1)
+	go func() { watched <- w.neverOlder(row.Revision, stop) }()
+	t.Cleanup(func() {
+		close(stop)
+		if err := <-watched; err != nil {
+			t.Error(err)
+		}
+	})
 	select {
 	case <-asleep.process.Done():
-	case <-time.After(patience):
+	case <-time.After(40*time.Second + patience):
 		t.Fatal("the former leader goes on")
 	}
 	held, _, err := w.read(t.Context())
@@ -92,6 +104,44 @@ func TestALeaderThatSleptEnds(t *testing.T) {
 	if err := next.ready(t.Context()); err != nil {
 		t.Errorf("the new leader: %v", err)
 	}
+}
+
+// Somebody deletes the Lease while a leader runs, and again before the next one starts. It is the same installation: the
+// table stays its own, with no wait of five minutes, and revisions rise.
+func TestARecreatedLeaseIsTheSameInstallation(t *testing.T) {
+	i, redis, w := setting(t)
+	w.deploy(1)
+	m := i.start(redis.Addr, "--resync=1s")
+	w.limit("login", 5)
+	before := w.waitRow(hasPolicies("login"))
+
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "weir-controller-manager"}}
+	edited := func(requests int64) policy.Row {
+		generation := w.edit(func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = &requests })
+		return w.waitRow(func(row policy.Row) error {
+			if row.Policies[0].Generation != generation {
+				return fmt.Errorf("the row has generation %d", row.Policies[0].Generation)
+			}
+			return nil
+		})
+	}
+	w.remove(lease)
+	while := edited(6)
+	if while.Revision.Compare(before.Revision) <= 0 {
+		t.Errorf("revision %v is not above %v", while.Revision, before.Revision)
+	}
+	m.process.Stop(10 * time.Second)
+
+	w.remove(lease)
+	i.start(redis.Addr, "--resync=1s")
+	after := edited(7)
+	if after.Revision.Compare(while.Revision) <= 0 {
+		t.Errorf("revision %v is not above %v", after.Revision, while.Revision)
+	}
+	if after.Owner != before.Owner {
+		t.Errorf("owner %s, was %s", after.Owner, before.Owner)
+	}
+	w.waitCondition("login", v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed)
 }
 
 // Without an election the last one started takes the Lease, and the one before ends when its write is refused.
@@ -206,4 +256,25 @@ func TestACorruptRowIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitRow(hasPolicies("login"))
+}
+
+// neverOlder reads the row over and over and says when it goes back.
+func (w *workload) neverOlder(than policy.Revision, stop <-chan struct{}) error {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return nil
+		case <-ticker.C:
+		}
+		row, _, err := w.read(context.Background())
+		if err != nil {
+			return err
+		}
+		if row.Revision.Compare(than) < 0 {
+			return fmt.Errorf("a reader saw revision %v after %v", row.Revision, than)
+		}
+		than = row.Revision
+	}
 }

@@ -2,10 +2,12 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,7 @@ var allowed = []string{
 	"weir-controller ratelimit.weir.dev ratelimitpolicies list",
 	"weir-controller ratelimit.weir.dev ratelimitpolicies watch",
 	"weir-controller ratelimit.weir.dev ratelimitpolicies/status patch",
+	"weir-controller-leader-election  namespaces get",
 	"weir-controller-leader-election coordination.k8s.io leases create",
 	"weir-controller-leader-election coordination.k8s.io leases get weir-controller-manager",
 	"weir-controller-leader-election coordination.k8s.io leases update weir-controller-manager",
@@ -47,6 +50,11 @@ var allowed = []string{
 	"weir-policy-viewer ratelimit.weir.dev ratelimitpolicies watch",
 }
 
+// What is left without rights in the whole cluster.
+var allowedForLeading = slices.DeleteFunc(slices.Clone(allowed), func(right string) bool {
+	return !strings.HasPrefix(right, "weir-controller-leader-election ")
+})
+
 // What snapshots take beside that.
 var allowedForSnapshots = []string{
 	"weir-controller-snapshots  configmaps create",
@@ -60,15 +68,17 @@ var allowedForSnapshots = []string{
 func TestTheRenderedRolesAllowNothingElse(t *testing.T) {
 	c := kube.APIServer(t)
 	for name, tc := range map[string]struct {
-		components string
-		allowed    []string
+		resources, components string
+		allowed               []string
 	}{
-		"alone":          {"", allowed},
-		"with snapshots": {"components: [CONFIG/components/snapshot]", slices.Concat(allowed, allowedForSnapshots)},
+		"alone":                         {"default", "", allowed},
+		"with snapshots":                {"default", "components: [CONFIG/components/snapshot]", slices.Concat(allowed, allowedForSnapshots)},
+		"with snapshots in a namespace": {"namespaced/snapshot", "", allowedForSnapshots},
+		"the rest of that":              {"default", "components: [CONFIG/components/snapshot, CONFIG/components/namespaced]", allowedForLeading},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var rights []string
-			for _, role := range roles(t, render(t, c, "resources: [CONFIG/default]", tc.components)) {
+			for _, role := range roles(t, render(t, c, "resources: [CONFIG/"+tc.resources+"]", tc.components)) {
 				rights = append(rights, rightsOf(role)...)
 			}
 			for _, right := range rights {
@@ -152,6 +162,34 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, m.ready)
+}
+
+// What is needed before anything can be served ends the process, with a line that says so.
+func TestAMissingRightInItsOwnNamespaceEndsTheStart(t *testing.T) {
+	i, redis, w := setting(t)
+	var role rbacv1.Role
+	key := client.ObjectKey{Namespace: i.namespace, Name: "weir-controller-leader-election-" + i.namespace}
+	if err := w.admin.Get(t.Context(), key, &role); err != nil {
+		t.Fatal(err)
+	}
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "namespaces") })
+	if err := w.admin.Update(t.Context(), &role); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) error { // the API server takes a moment to know
+		m := i.launch(redis.Addr)
+		select {
+		case <-m.process.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(30 * time.Second):
+			return errors.New("it runs")
+		}
+		if log := m.logged(); !strings.Contains(log, `cannot get resource \"namespaces\"`) {
+			return fmt.Errorf("the log does not name the right:\n%s", log)
+		}
+		return nil
+	})
 }
 
 // With Roles in its namespaces alone, nothing is asked of the whole cluster (B59).

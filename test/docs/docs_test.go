@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,12 +26,38 @@ var covered = map[string]string{
 	"make demo": "by hand before each release; its parts by test/e2e",
 	"make deploy IMG=registry.example.com/weir:v0.1.0": "test/e2e TestMakeDeployInstallsTheImage",
 	"kubectl apply -k config/samples":                  "test/e2e TestMakeDeployInstallsTheImage",
+	"go mod init hello":                                "TestLaptop",
+	"go mod tidy":                                      "TestLaptop",
+	"go run .":                                         "TestLaptop",
+	"curl -i -H 'X-Api-Key: acme' http://127.0.0.1:8080/hello":         "TestLaptop",
+	"go run github.com/weir-dev/weir/cmd/kubectl-weir postgres-schema": "test/kubectl",
+}
+
+// isPolicy finds the documents that are policies, and not those that name one.
+var isPolicy = regexp.MustCompile(`(?m)^kind: RateLimitPolicy`)
+
+// The fragment that a page shows is the one that is tested.
+func TestTheMountOfThePageIsTheComponents(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "snapshots.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	component, err := os.ReadFile(filepath.Join(root, "config", "components", "snapshot-mount", "mount.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```yaml\n"+string(component)+"```\n") {
+		t.Error("docs/snapshots.md does not show config/components/snapshot-mount/mount.yaml as it is")
+	}
 }
 
 type block struct {
 	language, text string
 	line           int
 }
+
+// howto are pages of which every block is held to something: readers copy them.
+const howto = root + "/docs/howto/"
 
 func TestBlocksOfThePages(t *testing.T) {
 	for _, page := range pages(t) {
@@ -43,8 +70,11 @@ func TestBlocksOfThePages(t *testing.T) {
 					checkProgram(t, b)
 				case b.language == "yaml" && strings.HasPrefix(b.text, "scenario:"):
 					checkScenario(t, b)
-				case b.language == "yaml" && strings.Contains(b.text, "kind: RateLimitPolicy"):
+				case strings.HasPrefix(b.text, "healthCheckExprs:"): // test/packaging evaluates them
+				case b.language == "yaml" && isPolicy.MatchString(b.text):
 					checkPolicies(t, b)
+				case strings.HasPrefix(page, howto):
+					checkOther(t, b)
 				}
 			}
 		})
@@ -103,6 +133,49 @@ func checkCommands(t *testing.T, b block) {
 	}
 }
 
+// checkOther checks what is neither a program nor a policy.
+func checkOther(t *testing.T, b block) {
+	t.Helper()
+	switch b.language {
+	case "yaml":
+		for document := range strings.SplitSeq(b.text, "\n---\n") {
+			if err := yaml.Unmarshal([]byte(document), new(any)); err != nil {
+				t.Errorf("the block at line %d: %v", b.line, err)
+			}
+		}
+	case "nginx", "": // what another program reads, or prints
+	default:
+		t.Errorf("the block at line %d, of %s, is held to nothing: programs begin with package main", b.line, b.language)
+	}
+}
+
+// TestLinksOfThePages finds links of the first pages and of those for a purpose to files that do not exist.
+func TestLinksOfThePages(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages(t) {
+		if filepath.Dir(page) != root && !strings.HasPrefix(page, howto) {
+			continue
+		}
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range link.FindAllStringSubmatch(string(content), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), found[1])); err != nil {
+				t.Errorf("%s: %v", strings.TrimPrefix(page, root+"/"), err)
+			}
+		}
+	}
+}
+
+// module is where a program builds: adapters are modules of their own.
+func module(b block) string {
+	if adapter := regexp.MustCompile(`"github.com/weir-dev/weir/(ratelimit/(?:chi|echo|gin|grpc|mux)limit)"`).FindStringSubmatch(b.text); adapter != nil {
+		return filepath.Join(root, adapter[1])
+	}
+	return root
+}
+
 func checkProgram(t *testing.T, b block) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,17 +183,17 @@ func checkProgram(t *testing.T, b block) {
 	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), file)
-	cmd.Dir = root
+	cmd := exec.CommandContext(t.Context(), "go", "vet", file) // compiles it, and links nothing
+	cmd.Dir = module(b)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("the program at line %d does not build: %v\n%s", b.line, err, out)
+		t.Errorf("the program at line %d does not compile: %v\n%s", b.line, err, out)
 	}
 }
 
 func checkPolicies(t *testing.T, b block) {
 	t.Helper()
 	for document := range strings.SplitSeq(b.text, "\n---\n") {
-		if !strings.Contains(document, "kind: RateLimitPolicy") {
+		if !isPolicy.MatchString(document) {
 			continue
 		}
 		var p policy.Policy

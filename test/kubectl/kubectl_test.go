@@ -66,6 +66,7 @@ func TestCommandsOnACluster(t *testing.T) {
 	t.Run("diff", w.diff)
 	t.Run("reset", w.reset)
 	t.Run("status", w.status)
+	t.Run("canary", w.canary)
 	t.Run("shadow", w.shadow)
 	t.Run("what cannot be", w.refusals)
 	t.Run("completion", func(t *testing.T) {
@@ -219,6 +220,34 @@ func (w *world) status(t *testing.T) {
 	w.kubectl("", "scale", "deployment/checkout", "-n", w.namespace, "--replicas=3")
 }
 
+// A pod of another Deployment that has the workload's name shares its limits.
+func (w *world) canary(t *testing.T) {
+	canary := w.startReplica(t, "checkout-canary-5d8f7-x2x8v")
+	if err := canary.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	admitted := 0
+	for i := range 10 {
+		one := canary
+		if i%2 == 0 {
+			one = w.replicas[i/2%3]
+		}
+		if one.Decide(t.Context(), request("shared")).Allowed {
+			admitted++
+		}
+	}
+	if admitted != 5 {
+		t.Errorf("%d of 10 admitted by canary and replicas, want 5", admitted)
+	}
+	w.eventually("the canary counts", func(context.Context) error {
+		_, stdout, _ := w.weir(w.viewer, "status", "checkout", "REDIS")
+		if !strings.Contains(stdout, "Replicas: 4 counted") || !strings.Contains(stdout, "checkout-canary-5d8f7-x2x8v") {
+			return errors.New(stdout)
+		}
+		return nil
+	})
+}
+
 func (w *world) spec(t *testing.T) v1alpha1.RateLimitPolicySpec {
 	t.Helper()
 	var p v1alpha1.RateLimitPolicy
@@ -274,6 +303,8 @@ func (w *world) refusals(t *testing.T) {
 		"a workload and all":          {w.viewer, "status checkout -A", 2, nil, []string{"exclude each other"}},
 		"a policy that is not there":  {w.viewer, "shadow checkout --policy x", 1, nil, []string{"has no policy x"}},
 		"no file":                     {w.viewer, "diff", 2, nil, []string{"--filename is missing"}},
+		"metrics that it may not see": {w.viewer, "top checkout --metrics-port 8080", 1, nil, []string{"needs the right to get pods/proxy, which the role edit has"}},
+		"no port of metrics":          {w.editor, "top checkout", 1, nil, []string{"give it with --metrics-port"}},
 		"no kubeconfig":               {"/nonexistent", "status", 1, nil, []string{"no such file"}},
 	} {
 		t.Run(name, func(t *testing.T) { w.check(t, s) })

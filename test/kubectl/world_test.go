@@ -247,23 +247,29 @@ func (w *world) startReplicas() {
 		return nil
 	})
 	for _, pod := range pods.Items {
-		l, err := ratelimit.New(ratelimit.Options{
-			Redis: &redis.UniversalOptions{Addrs: []string{w.redis.Addr}}, Table: table, Namespace: w.namespace,
-			Workload: "checkout", Pod: pod.Name, StoreTimeout: patience, PollInterval: time.Second,
-			Logger: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- l.Run(ctx) }()
-		w.t.Cleanup(func() {
-			cancel()
-			<-ended
-		})
-		w.replicas = append(w.replicas, l)
+		w.replicas = append(w.replicas, w.startReplica(w.t, pod.Name))
 	}
+}
+
+// startReplica runs the library as in a pod of that name. It ends with the test.
+func (w *world) startReplica(t *testing.T, pod string) *ratelimit.Limiter {
+	t.Helper()
+	l, err := ratelimit.New(ratelimit.Options{
+		Redis: &redis.UniversalOptions{Addrs: []string{w.redis.Addr}}, Table: table, Namespace: w.namespace,
+		Workload: "checkout", Pod: pod, StoreTimeout: patience, PollInterval: time.Second,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return l
 }
 
 // request is one by a client with an API key.

@@ -31,6 +31,12 @@ components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONF
 				"networkPolicy": object{"enabled": true},
 			},
 		},
+		"with monitoring": {
+			overlay: `
+resources: [CONFIG/default]
+components: [CONFIG/components/monitoring]`,
+			values: object{"monitoring": object{"enabled": true}},
+		},
 		"in some namespaces": {
 			overlay: `
 resources: [CONFIG/default, shop, cart]

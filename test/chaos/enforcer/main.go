@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,9 +77,15 @@ func run(ctx context.Context) error {
 		return err
 	}
 	r := &replica{limiter: limiter}
-	server := &http.Server{Addr: os.Getenv("LISTEN"), Handler: r.handler(ctx, wrong), ReadHeaderTimeout: 10 * time.Second}
+	r.sending.Go(func() { r.listen(ctx) })
+	listener, err := net.Listen("tcp", os.Getenv("LISTEN"))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "listening on %s\n", listener.Addr())
+	server := &http.Server{Handler: r.handler(ctx, wrong), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe() }()
+	go func() { served <- server.Serve(listener) }()
 	select {
 	case err := <-served:
 		return err
@@ -124,6 +132,7 @@ func (r *replica) handler(ctx context.Context, wrong *wrongClock) http.Handler {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.state.Goroutines = runtime.NumGoroutine()
 		_ = gob.NewEncoder(w).Encode(r.state) // who asked has gone
 	})
 	mux.HandleFunc("GET /records", func(w http.ResponseWriter, _ *http.Request) {
@@ -170,6 +179,26 @@ func (r *replica) note(record chaos.Record) {
 	}
 	if record.Limit > 0 {
 		r.state.Limit = record.Limit
+	}
+}
+
+// listen writes down how late the machine wakes a goroutine that waits, until the process ends.
+func (r *replica) listen(ctx context.Context) {
+	const wait = 5 * time.Millisecond
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		began := time.Now()
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		noise := chaos.Record{Key: chaos.KeyNoise, Began: began.UnixMicro(), Took: int64(time.Since(began) - wait)}
+		r.mu.Lock()
+		r.records = append(r.records, noise)
+		r.mu.Unlock()
 	}
 }
 
