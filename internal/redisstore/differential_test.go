@@ -467,7 +467,7 @@ func TestScriptsEqualThePureFunctions(t *testing.T) {
 			p.refunds(10)
 		case 1, 2:
 			p.singles(50)
-		case 3, 4:
+		case 3:
 			p.singles(1)
 		default:
 			p.takes(150)
