@@ -58,7 +58,8 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, er
 // and was taken at once: from what this process sees in its caches, so that another pass comes to the same row.
 func (r *Reconciler) publish(ctx context.Context, in *input, d *decision) (wrote bool, err error) {
 	if d.forget {
-		return false, r.forget(ctx, in)
+		r.forget(ctx, in)
+		return false, nil
 	}
 	if in.table.state != tableOurs || in.table.newer {
 		return false, nil
@@ -206,15 +207,14 @@ func (r *Reconciler) publishReplicas(ctx context.Context, in *input, replicas po
 }
 
 // forget drops a workload that has no policy, no row and no enforcer.
-func (r *Reconciler) forget(ctx context.Context, in *input) error {
+func (r *Reconciler) forget(ctx context.Context, in *input) {
 	if r.table != nil {
 		if err := r.table.Forget(ctx, in.workload); err != nil {
 			r.fail(in, fmt.Errorf("forgetting the workload: %w", err))
-			return nil
+			return
 		}
 	}
 	r.memories.forget(in.workload)
-	return nil
 }
 
 // fail turns an error of the table into a state of the input. What was read or written before stays known.
