@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/weir-dev/weir/internal/policy"
@@ -234,4 +235,27 @@ func TestTheMemoChangesNothing(t *testing.T) {
 			t.Fatalf("seed %d: %+v by key %d is %x (%d), without memory %x (%d)", seed, r, k.index, got, remembered, want, found)
 		}
 	}
+}
+
+// Identities are equal exactly where all parts are: no value of one part passes for a value of another (B41).
+func FuzzIdentitiesAreInjective(f *testing.F) {
+	f.Add("a:b", "c", "a", "b:c")
+	f.Add("21", "1", "2", "11")
+	f.Add("\x00", "%", "*", "\n")
+	parts := []policy.KeyPart{{Attribute: "tenant"}, {Attribute: "user"}}
+	f.Fuzz(func(t *testing.T, tenantA, userA, tenantB, userB string) {
+		of := func(tenant, user string) (Identity, bool) {
+			id, outcome := identityOf(t, parts, policy.WhenKeyMissingDeny, Request{Attributes: map[string]string{"tenant": tenant, "user": user}})
+			return id, outcome == keyFound
+		}
+		a, foundA := of(tenantA, userA)
+		b, foundB := of(tenantB, userB)
+		if !foundA || !foundB {
+			return // absent, empty and blank are the same
+		}
+		same := strings.TrimSpace(tenantA) == strings.TrimSpace(tenantB) && strings.TrimSpace(userA) == strings.TrimSpace(userB)
+		if (a == b) != same {
+			t.Errorf("(%q, %q) and (%q, %q): one identity %t, one caller %t", tenantA, userA, tenantB, userB, a == b, same)
+		}
+	})
 }

@@ -217,3 +217,17 @@ func (k keep) send(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) {
 		}
 	}
 }
+
+func FuzzRedisEqualsPure(f *testing.F) {
+	server := env.Redis(f, env.RedisOptions{})
+	connect := func() redis.UniversalClient {
+		client := redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{server.Addr}})
+		f.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	storetest.Fuzz(f, func(clock func() int64) enforcer.Store {
+		client := connect()
+		client.AddHook(keep{connect()})
+		return redisstore.NewStore(redisstore.StoreOptions{Client: client, Table: table, Namespace: "shop", Time: clock})
+	}, storetest.Options{})
+}
