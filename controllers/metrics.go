@@ -22,6 +22,7 @@ const (
 type metrics struct {
 	tableUp       prometheus.Gauge
 	tableOwned    prometheus.Gauge
+	tableEvicts   prometheus.Gauge
 	tableFailures prometheus.Counter
 	rowsWritten   *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
@@ -42,6 +43,10 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 		tableOwned: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_controller_table_owned",
 			Help: "1 when this installation owns the policy table, 0 when another one does; 0 on who does not lead.",
+		}),
+		tableEvicts: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_controller_table_evicts",
+			Help: "1 when the store may drop rows to make room, by its maxmemory-policy.",
 		}),
 		tableFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_controller_table_failures_total",
@@ -86,7 +91,7 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 	}
 	collectors := []prometheus.Collector{m.statusWrites, m.snapshotWrites, m.snapshotFailures, policyCollector{reader}}
 	if hasTable {
-		collectors = append(collectors, m.tableUp, m.tableOwned, m.tableFailures, m.rowsWritten, m.refusals, m.propagation)
+		collectors = append(collectors, m.tableUp, m.tableOwned, m.tableEvicts, m.tableFailures, m.rowsWritten, m.refusals, m.propagation)
 	}
 	for _, collector := range collectors {
 		if err := registerer.Register(collector); err != nil {

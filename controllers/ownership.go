@@ -44,8 +44,18 @@ type tableView struct {
 	row *policy.Row
 	// newer says that the row is of a version that this code does not know: it must not be replaced.
 	newer bool
+	// evicts names the eviction policy of a store that may drop rows; empty when it drops none.
+	evicts string
 	// outage is how long the table has been unreachable.
 	outage time.Duration
+}
+
+// warning is what the owner of the store should change, as the end of a message.
+func (t tableView) warning() string {
+	if t.evicts == "" {
+		return ""
+	}
+	return "; the store may drop rows to make room: its maxmemory-policy is " + t.evicts
 }
 
 // hasTombstone says that the table tells enforcers that there are no limits.
@@ -62,6 +72,7 @@ type ownership struct {
 
 	mu     sync.Mutex
 	owner  string
+	evicts string
 	asked  time.Time // when owner was last learnt
 	failed time.Time // when the table last failed; zero when it answered since
 	down   time.Time // when it first failed; zero when it answered since
@@ -94,11 +105,36 @@ func (o *ownership) check(ctx context.Context, epoch string) (tableState, time.D
 			owned = 1
 		}
 		o.metrics.tableOwned.Set(owned)
+		o.askEviction(ctx)
 	}
 	if o.owner != o.installation {
 		return tableElsewhere, 0
 	}
 	return tableOurs, 0
+}
+
+// askEviction learns whether the store may drop rows. One that does not say has not failed.
+func (o *ownership) askEviction(ctx context.Context) {
+	evicts, err := o.table.Evicts(ctx)
+	if err != nil {
+		o.log.V(1).Info("Store does not say whether it evicts", "error", err.Error())
+	}
+	if evicts != o.evicts && evicts != "" {
+		o.log.Info("Store may drop rows to make room; set maxmemory-policy to noeviction", "maxmemory-policy", evicts)
+	}
+	o.evicts = evicts
+	may := 0.0
+	if evicts != "" {
+		may = 1
+	}
+	o.metrics.tableEvicts.Set(may)
+}
+
+// eviction is the eviction policy that may drop rows, as it was learnt last.
+func (o *ownership) eviction() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.evicts
 }
 
 // fail notes that the table did not answer, and says for how long it has not.

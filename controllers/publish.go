@@ -38,7 +38,7 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, er
 		return tableView{outage: r.owner.fail(fmt.Errorf("reading the table: %w", err))}, nil
 	}
 	r.owner.answered()
-	view := tableView{state: tableOurs, published: published}
+	view := tableView{state: tableOurs, published: published, evicts: r.owner.eviction()}
 	if published.Row == nil {
 		return view, nil
 	}

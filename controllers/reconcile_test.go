@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,6 +211,7 @@ func (r eventCounter) AnnotatedEventf(_, _ runtime.Object, _ map[string]string, 
 
 // memoryTable is a table without fences; refusals are what it answers to the next writes of rows.
 type memoryTable struct {
+	evicts    string
 	owner     string
 	err       error
 	lost      error // of the answer to the next write of a row
@@ -224,6 +226,8 @@ type memoryTable struct {
 }
 
 func (m *memoryTable) Claim(context.Context, string) (string, error) { return m.owner, m.err }
+
+func (m *memoryTable) Evicts(context.Context) (string, error) { return m.evicts, nil }
 
 func (m *memoryTable) Read(context.Context, policy.Workload) (policy.Published, error) {
 	published := policy.Published{Replicas: m.replicas, Members: m.members, MembersVersion: m.version}
@@ -445,5 +449,18 @@ func TestARevisionIsUsedOnce(t *testing.T) {
 	w.pass(t)
 	if len(w.table.written) != 2 || w.table.written[1].Revision.Compare(w.table.written[0].Revision) <= 0 {
 		t.Errorf("rows written: %+v, want two with rising revisions", w.table.written)
+	}
+}
+
+func TestAStoreThatMayDropRowsIsNamedInTheStatus(t *testing.T) {
+	w := newWorld(t)
+	w.has(limit("login", 5))
+	w.table.evicts = "allkeys-lru"
+	w.pass(t)
+	for _, condition := range []v1alpha1.ConditionType{v1alpha1.ConditionProgrammed, v1alpha1.ConditionReady} {
+		c := findCondition(w.cached.items[0].Status.Conditions, condition)
+		if c == nil || !strings.Contains(c.Message, "maxmemory-policy is allkeys-lru") {
+			t.Errorf("%s is %+v", condition, c)
+		}
 	}
 }

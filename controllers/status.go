@@ -64,7 +64,7 @@ func statusOf(f facts) v1alpha1.RateLimitPolicyStatus {
 	accepted := acceptedOf(f)
 	programmed := programmedOf(f)
 	enforced := enforcedOf(f, programmed)
-	conditions := []verdict{accepted, programmed, enforced, readyOf(accepted, programmed, enforced)}
+	conditions := []verdict{accepted, programmed, enforced, readyOf(f, accepted, programmed, enforced)}
 	if v, ok := snapshotWrittenOf(f); ok {
 		conditions = append(conditions, v)
 	}
@@ -146,7 +146,7 @@ func programmedOf(f facts) verdict {
 		v.message = "A newer version of the controller wrote the row of this workload"
 	case f.written, f.table.state == tableUnreachable && before != nil && before.Status == metav1.ConditionTrue:
 		v.status, v.reason = metav1.ConditionTrue, v1alpha1.ReasonProgrammed
-		v.message = "This generation is in the policy table"
+		v.message = "This generation is in the policy table" + f.table.warning()
 	case f.table.state == tableUnreachable:
 		v.reason, v.message = v1alpha1.ReasonStoreUnreachable, "The policy table does not answer"
 		if f.snapshot.has {
@@ -276,9 +276,9 @@ func shortfall(f facts) verdict {
 	return v
 }
 
-func readyOf(accepted, programmed, enforced verdict) verdict {
+func readyOf(f facts, accepted, programmed, enforced verdict) verdict {
 	v := verdict{condType: v1alpha1.ConditionReady, status: metav1.ConditionTrue, reason: v1alpha1.ReasonReady}
-	v.message = enforced.message
+	v.message = enforced.message + f.table.warning()
 	for _, part := range []verdict{accepted, programmed, enforced} {
 		inTheWay := part.status == metav1.ConditionFalse ||
 			part.status == metav1.ConditionUnknown && part.condType != v1alpha1.ConditionEnforced

@@ -13,6 +13,8 @@ type Table interface {
 	// Claim makes this installation the owner, or refreshes it. It returns the owner: another installation's when that
 	// one was seen within five minutes.
 	Claim(ctx context.Context, epoch string) (owner string, err error)
+	// Evicts names the eviction policy of a store that may drop rows to make room; empty when none does.
+	Evicts(ctx context.Context) (evictionPolicy string, err error)
 	Read(ctx context.Context, w policy.Workload) (policy.Published, error)
 	// Publish writes a row, with the workload entered in the set of workloads before it, and tells the enforcers.
 	// A row without rules expires after 24 h.
