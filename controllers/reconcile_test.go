@@ -455,6 +455,7 @@ func TestARevisionIsUsedOnce(t *testing.T) {
 func TestAStoreThatMayDropRowsIsNamedInTheStatus(t *testing.T) {
 	w := newWorld(t)
 	w.has(limit("login", 5))
+	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{UID: "d"}}
 	w.table.evicts = "allkeys-lru"
 	w.pass(t)
 	for _, condition := range []v1alpha1.ConditionType{v1alpha1.ConditionProgrammed, v1alpha1.ConditionReady} {
