@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	lua "github.com/yuin/gopher-lua"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -93,62 +92,4 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-}
-
-func TestHealthForArgoCD(t *testing.T) {
-	condition := func(kind, status string) map[string]any {
-		return map[string]any{"type": kind, "status": status, "message": kind + " is " + status}
-	}
-	tests := map[string]struct {
-		generation, observed float64
-		conditions           []any
-		want                 string
-	}{
-		"new":                      {1, -1, nil, "Progressing: Waiting for the controller"},
-		"edited":                   {2, 1, []any{condition("Ready", "True")}, "Progressing: Waiting for the controller"},
-		"ready":                    {2, 2, []any{condition("Accepted", "True"), condition("Ready", "True")}, "Healthy: Ready is True"},
-		"behind":                   {2, 2, []any{condition("Ready", "False"), condition("Reconciling", "True")}, "Progressing: Ready is False"},
-		"never to become ready":    {2, 2, []any{condition("Ready", "False"), condition("Stalled", "True")}, "Degraded: Stalled is True"},
-		"stalled, and then mended": {3, 2, []any{condition("Stalled", "True")}, "Progressing: Waiting for the controller"},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			l := lua.NewState()
-			defer l.Close()
-			l.SetGlobal("obj", luaOf(l, map[string]any{
-				"metadata": map[string]any{"generation": tc.generation},
-				"status":   map[string]any{"observedGeneration": tc.observed, "conditions": tc.conditions},
-			}))
-			if err := l.DoFile("argocd/health.lua"); err != nil {
-				t.Fatal(err)
-			}
-			health := l.ToTable(-1)
-			if got := health.RawGetString("status").String() + ": " + health.RawGetString("message").String(); got != tc.want {
-				t.Errorf("%s, want %s", got, tc.want)
-			}
-		})
-	}
-}
-
-// luaOf is a value as Argo CD hands it to a script.
-func luaOf(l *lua.LState, v any) lua.LValue {
-	switch v := v.(type) {
-	case map[string]any:
-		table := l.NewTable()
-		for name, value := range v {
-			table.RawSetString(name, luaOf(l, value))
-		}
-		return table
-	case []any:
-		table := l.NewTable()
-		for _, value := range v {
-			table.Append(luaOf(l, value))
-		}
-		return table
-	case string:
-		return lua.LString(v)
-	case float64:
-		return lua.LNumber(v)
-	}
-	return lua.LNil
 }

@@ -6,7 +6,6 @@ replace github.com/weir-dev/weir => ../..
 
 require (
 	github.com/weir-dev/weir v0.0.0-00010101000000-000000000000
-	github.com/yuin/gopher-lua v1.1.1
 	sigs.k8s.io/kustomize/api v0.21.1
 	sigs.k8s.io/kustomize/kyaml v0.21.1
 	sigs.k8s.io/yaml v1.6.0

@@ -15,7 +15,7 @@ import (
 )
 
 // What tools make of each status that the controller writes (controllers/testdata/status), and of what is there before it
-// has written one: kstatus, Argo CD by config/argocd/health.lua, Flux by the expressions of docs/gitops.md.
+// has written one: kstatus, Argo CD by config/argocd/health.lua, Flux by the expressions of docs/howto/gitops.md.
 var verdicts = map[string]struct {
 	kstatus status.Status
 	argo    string
@@ -160,12 +160,12 @@ func luaValue(l *lua.LState, value any) lua.LValue {
 	return lua.LNil
 }
 
-// fluxExpressions are those of docs/gitops.md.
+// fluxExpressions are those of docs/howto/gitops.md.
 func fluxExpressions(t *testing.T) map[string]string {
 	t.Helper()
-	block := regexp.MustCompile("(?s)```yaml\n(healthCheckExprs:.*?)```").FindStringSubmatch(readFile(t, "docs/gitops.md"))
+	block := regexp.MustCompile("(?s)```yaml\n(healthCheckExprs:.*?)```").FindStringSubmatch(readFile(t, "docs/howto/gitops.md"))
 	if block == nil {
-		t.Fatal("docs/gitops.md has no healthCheckExprs")
+		t.Fatal("docs/howto/gitops.md has no healthCheckExprs")
 	}
 	var spec struct {
 		HealthCheckExprs []map[string]string `json:"healthCheckExprs"`
