@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weir-dev/weir/ratelimit"
@@ -61,7 +62,8 @@ type world struct {
 	*testing.T
 	limiter *ratelimittest.Limiter
 	server  *httptest.Server
-	// served counts, last decided: both belong to one request at a time.
+	// What the handlers of one request at a time write. A server that hangs up does not wait for anybody to have read it.
+	mu      sync.Mutex
 	served  int
 	decided []ratelimit.Decision
 }
@@ -82,7 +84,11 @@ spec:
 	w := &world{T: t}
 	options := ratelimit.Options{
 		Policies:   source,
-		OnDecision: func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) { w.decided = append(w.decided, d) },
+		OnDecision: func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.decided = append(w.decided, d)
+		},
 	}
 	for _, c := range change {
 		c(&options)
@@ -101,7 +107,9 @@ spec:
 }
 
 func (w *world) serve(out http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
 	w.served++
+	w.mu.Unlock()
 	out.Header().Set("Content-Type", "text/plain")
 	fmt.Fprintf(out, "served %s", r.Method)
 }
@@ -116,7 +124,9 @@ type response struct {
 // send sends a request whose target goes over the wire as it is written. A status of 0 means that the server hung up.
 func (w *world) send(method, target, body string, header ...string) response {
 	w.Helper()
+	w.mu.Lock()
 	w.decided = nil
+	w.mu.Unlock()
 	conn := w.dial()
 	defer conn.Close()
 	var request strings.Builder
