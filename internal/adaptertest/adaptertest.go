@@ -83,7 +83,7 @@ spec:
 	}
 	w := &world{T: t}
 	options := ratelimit.Options{
-		Policies:   source,
+		Policies: source,
 		OnDecision: func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
