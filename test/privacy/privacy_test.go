@@ -132,6 +132,11 @@ func decide(t *testing.T, options ratelimit.Options) writings {
 	if denied == 0 {
 		t.Error("nothing was denied: denials would not be seen in what was written")
 	}
+	// What a store keeps beside counters: when they were reset.
+	reset := ratelimit.Request{Method: http.MethodGet, Remote: secrets[2] + ":40000"}
+	if err := limiter.Reset(ctx, "secretive", "by-address", reset); err != nil && options.Redis == nil {
+		t.Error(err)
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
