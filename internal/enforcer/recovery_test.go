@@ -156,22 +156,59 @@ func TestStoreCountsWhatWasAdmittedWithoutIt(t *testing.T) {
 	}
 }
 
-// A counter that is evicted is filled again by a replica whose own use proves it.
+// A counter that is evicted is filled again by a replica whose own use proves it, whatever the algorithm.
 func TestEvictedCounterIsFilledAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := fixed(300, "1h")
-		f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
-		f.settle()
-		f.replicas[0].send(80, as("alice"))
-		f.store.lose()
-		advance(time.Millisecond) // so that the answer is a newer one
-		f.replicas[0].send(1, as("alice"))
-		advance(time.Second)
-		synctest.Wait()
-		if got := f.used("alice", limit); got != 81 {
-			t.Errorf("the store counts %d, want 81", got)
-		}
-	})
+	for _, a := range []string{"TokenBucket", "FixedWindow", "SlidingWindowCounter", "SlidingWindowLog"} {
+		t.Run(a, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limit := fixed(300, "1h")
+				limit.Algorithm = policy.Algorithm(a)
+				f := newFleet(t, 3, policyOf("p", byKey("r", limit)))
+				f.settle()
+				f.replicas[0].send(80, as("alice"))
+				f.store.lose()
+				advance(time.Millisecond) // so that the answer is a newer one
+				f.replicas[0].send(1, as("alice"))
+				advance(time.Second)
+				synctest.Wait()
+				if got := f.used("alice", limit); got != 81 {
+					t.Errorf("the store counts %d, want 81", got)
+				}
+			})
+		})
+	}
+}
+
+// A budget that was spent stays spent although the store forgets it while nobody asks and nobody notices.
+func TestSpentBudgetSurvivesASilentLoss(t *testing.T) {
+	for _, a := range []string{"TokenBucket", "FixedWindow", "SlidingWindowCounter", "SlidingWindowLog"} {
+		t.Run(a, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limit := fixed(300, "1h")
+				limit.Algorithm = policy.Algorithm(a)
+				f := newFleet(t, 2, policyOf("p", byKey("r", limit)))
+				f.settle()
+				for range 150 {
+					f.replicas[0].send(1, as("alice"))
+					f.replicas[1].send(1, as("alice"))
+				}
+				advance(2 * time.Second)
+				f.store.lose()
+				again := 0
+				for range 40 {
+					for _, h := range f.replicas {
+						admitted, _ := h.send(1, as("alice"))
+						again += admitted
+					}
+					advance(50 * time.Millisecond)
+				}
+				// Each replica asks once before it knows, and the bucket earns a request in 12 s.
+				if again > 2*len(f.replicas) {
+					t.Errorf("%d more were admitted, want at most %d", again, 2*len(f.replicas))
+				}
+			})
+		})
+	}
 }
 
 // A replica whose member is forgotten takes it that the counters are, too.

@@ -16,6 +16,8 @@ type use struct {
 	whole algorithm.Limit
 	// used is all of it that still weighs.
 	used algorithm.State
+	// owed is, of a bucket, what would be owed if this replica were alone: no less is owed to a store that lost nothing.
+	owed algorithm.State
 	// since is from when on it is counted, judged the newest time at which the store judged this counter, and latest
 	// that of a charge, with or without the store.
 	since, judged, latest int64
@@ -164,26 +166,43 @@ func (s *Store) Note(c *enforcer.Counter, n *enforcer.Note) (lost bool) {
 	newest := now > u.judged
 	u.judged = max(u.judged, now)
 	counted := c.Limit.Capacity() - n.Result.Remaining + u.notTold(now)
-	if n.Share != nil && (slot.limit.Window > 0 || n.Share.Requests > 0 || n.Share.Limit.Algorithm != algorithm.TokenBucket) {
-		slot.note(n, newest, counted)
-	}
 	if n.Admitted > 0 {
 		u.used = u.charge(u.used, now, n.Admitted)
+		u.owe(now, n.Admitted)
 		s.follow(u, now, n.Admitted)
 	}
-	slot.weigh()
-	if !newest || n.Result.Remaining == 0 { // what remains of nothing does not say how much is owed
-		return false
-	}
-	if c.Limit.Algorithm == algorithm.TokenBucket {
-		u.used = atMost(u.limit, u.used, now, counted)
-		return false
-	}
-	if slot.shard != nil && u.tell.idle() && u.limit.Used(u.used, now) > counted {
+	telling := newest && n.Result.Remaining > 0 // what remains of nothing does not say how much is owed
+	if telling && slot.shard != nil && u.tell.idle() && u.provesLoss(now, counted) {
 		u.lost = true
 		s.dirty.Store(true)
 	}
-	return u.lost
+	believed := newest && !u.lost
+	if n.Share != nil && (slot.limit.Window > 0 || n.Share.Requests > 0 || n.Share.Limit.Algorithm != algorithm.TokenBucket) {
+		slot.note(n, believed, counted)
+	}
+	slot.weigh()
+	if believed && telling && c.Limit.Algorithm == algorithm.TokenBucket {
+		u.used = atMost(u.limit, u.used, now, counted)
+	}
+	return telling && u.lost
+}
+
+// owedSlack (µs) is by how much the times may differ at which this replica and the store take a charge of a bucket.
+const owedSlack = 100_000
+
+// provesLoss says that a store that counts so much has lost charges: this replica alone used more.
+func (u *use) provesLoss(now, counted int64) bool {
+	if u.limit.Algorithm != algorithm.TokenBucket {
+		return u.limit.Used(u.used, now) > counted
+	}
+	return u.whole.Used(u.owed, now) > counted+1+u.whole.Requests*owedSlack/u.whole.Window
+}
+
+// owe charges what this replica would owe if it were alone.
+func (u *use) owe(at, cost int64) {
+	if u.limit.Algorithm == algorithm.TokenBucket {
+		u.owed = u.whole.Add(u.owed, u.whole.Charge(algorithm.State{}, at, cost), max(at, u.owed.At))
+	}
 }
 
 // note keeps a share in step with what the store said. A bucket's share drains more slowly than the whole: it owes no
@@ -243,6 +262,7 @@ func (s *Store) Admit(now int64, c *enforcer.Counter, replicas int64) {
 func (s *Store) admit(slot *slot, now, cost int64) {
 	u := slot.use
 	u.used = u.charge(u.used, now, cost)
+	u.owe(now, cost)
 	if u.tell == nil {
 		u.tell = new(tell)
 	}
@@ -294,6 +314,9 @@ func (s *Store) Return(now int64, c *enforcer.Counter, taken, amount, replicas i
 	u := slot.use
 	latest := max(now, taken)
 	u.used = u.limit.Refund(u.used, latest, taken, amount)
+	if u.limit.Algorithm == algorithm.TokenBucket {
+		u.owed = u.whole.Refund(u.owed, latest, taken, amount)
+	}
 	if u.tell != nil {
 		u.tell.fresh = u.limit.Refund(u.tell.fresh, latest, taken, amount)
 	}
@@ -318,6 +341,9 @@ func (s *Store) own(c *enforcer.Counter, now, n int64) *slot {
 		}
 	}
 	u := slot.use
+	if u.whole != c.Limit && u.whole.Window > 0 && c.Limit.Algorithm == algorithm.TokenBucket {
+		u.owed = u.whole.Convert(u.owed, c.Limit, now)
+	}
 	u.whole = c.Limit
 	if u.limit != limit {
 		u.used = u.limit.Convert(u.used, limit, now)
