@@ -65,7 +65,7 @@ func New(o Options) (*Limiter, error) {
 	}
 	switch {
 	case o.Policies != nil:
-		internal.Table = sourceTable{o.Policies, workload}
+		internal.Table, internal.TableApart = sourceTable{o.Policies, workload}, true
 	case client != nil:
 		internal.Table = redisstore.NewMember(client, o.Table, workload)
 		fallthrough

@@ -11,7 +11,8 @@ import (
 // PolicySource gives policies without a policy table. Package ratelimit/file has one for files.
 //
 // A replica that reads its policies from elsewhere does not hear of the other replicas: while the store is away, it
-// admits a whole limit on its own.
+// admits a whole limit on its own, and it does not notice when a store that nobody asked came back empty. Replicas that
+// are several in an outage need the policy table or Options.SnapshotFile.
 type PolicySource interface {
 	// ReadRow returns the policies of the workload "namespace/group/kind/name", in the form that the policy table
 	// holds: see package ratelimit/file. It is called at every poll. A row of a lower or the same revision as the last

@@ -73,6 +73,8 @@ type findings struct {
 func check(inputs []input) (findings, error) {
 	found := findings{Errors: manifest.Faults{}, Warnings: manifest.Faults{}} // lists in JSON, not null
 	var policies []manifest.Policy
+	var others manifest.Faults // files that hold something else
+	scenarios := 0
 	for _, in := range inputs {
 		if in.found {
 			ours, err := about(in.name, scenarioLine, policyLine)
@@ -89,6 +91,7 @@ func check(inputs []input) (findings, error) {
 			return findings{}, err
 		}
 		if isScenario {
+			scenarios++
 			_, faults, err := scenario.Load(in.name)
 			if err != nil {
 				return findings{}, err
@@ -102,10 +105,15 @@ func check(inputs []input) (findings, error) {
 		}
 		read := f.Policies(manifest.DefaultNamespace)
 		if len(read) == 0 && len(f.Faults()) == 0 && !in.found {
-			found.Errors = append(found.Errors, manifest.Fault{File: in.name, Message: "holds neither a policy nor a scenario"})
+			others = append(others, manifest.Fault{File: in.name, Message: "holds neither a policy nor a scenario"})
 		}
 		found.Errors = append(found.Errors, f.Faults()...)
 		policies = append(policies, read...)
+	}
+	if len(policies)+scenarios > 0 {
+		found.Warnings = append(found.Warnings, others...)
+	} else {
+		found.Errors = append(found.Errors, others...)
 	}
 	errors, warnings := lint.Policies(policies)
 	found.Errors = append(found.Errors, errors...)

@@ -23,6 +23,8 @@ type Options struct {
 	// Local holds what this replica admitted, for the time that the store is away.
 	Local Local
 	Table Table
+	// TableApart says that the policies are not kept where requests are counted: what befalls them says nothing of the store.
+	TableApart bool
 	// Files are where row and count come from beside the table, or instead of it.
 	Files SnapshotFiles
 	// Workload is "namespace/group/kind/name": files of another one are refused.

@@ -180,8 +180,10 @@ func (e *Enforcer) pollTable(ctx context.Context) error {
 	switch {
 	case err == nil && e.table.failing:
 		e.table.failing = false
-		e.noticed("the policy table could not be read", e.table.failed)
-		e.log.Info("Reads the policy table again")
+		if !e.options.TableApart {
+			e.noticed("the policy table could not be read", e.table.failed)
+		}
+		e.log.Info("Reads the policies again")
 	case err != nil && ctx.Err() != context.Canceled:
 		e.counts.polls.Add(1)
 		e.table.heard, e.table.failed = 0, e.clock.monotonic()
@@ -189,10 +191,12 @@ func (e *Enforcer) pollTable(ctx context.Context) error {
 		if e.table.fromFile {
 			e.settle(e.table.failed) // nobody says any more how many members live
 		}
-		e.doubted(err)
+		if !e.options.TableApart {
+			e.doubted(err)
+		}
 		if !e.table.failing {
 			e.table.failing = true
-			e.log.Warn("Cannot read the policy table, going by what was read last", "error", err)
+			e.log.Warn("Cannot read the policies, going by what was read last", "error", err)
 		}
 	}
 	return err
@@ -207,7 +211,11 @@ func (e *Enforcer) readTable(ctx context.Context) error {
 	e.lastRead.Store(now)
 	e.wasRead.Store(true)
 	if owned := state.Owner != ""; owned != e.owned.Swap(owned) && !owned {
-		e.log.Warn("No controller ever wrote to this policy table: is it the right Redis, and the right table?")
+		if e.snapshot.Load() != nil {
+			e.log.Warn("The policy table is empty: what was read last stays in force until its controller writes it again")
+		} else {
+			e.log.Warn("No controller ever wrote to this policy table: is it the right Redis, and the right table?")
+		}
 	}
 	e.takeReplicas(state.Replicas, now)
 	if state.Row == nil {

@@ -284,7 +284,7 @@ func TestTableOutage(t *testing.T) {
 			t.Errorf("age %g s after it is back", f.TableAge)
 		}
 		stop()
-		if got := strings.Count(log.String(), "Cannot read the policy table"); got != 1 {
+		if got := strings.Count(log.String(), "Cannot read the policies"); got != 1 {
 			t.Errorf("logged %d times, want once:\n%s", got, log.String())
 		}
 	})
@@ -322,5 +322,24 @@ func TestCountsFollowTheRules(t *testing.T) {
 		if len(rules) != 1 || rules[0].Decisions[enforcer.StoreAdmitted] != 2 || rules[0].Decisions[enforcer.StoreDenied] != 1 {
 			t.Errorf("%+v, want 2 admitted and 1 denied by r alone", rules)
 		}
+	})
+}
+
+// What befalls policies that are kept apart from the store says nothing of the store.
+func TestPoliciesKeptApartAreNoStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, func(o *enforcer.Options) { o.TableApart = true })
+		h.apply(policyOf("p", byKey("r", fixed(1, "1h"))))
+		stop := run(t, h)
+		synctest.Wait()
+		h.table.set(func(tb *table) { tb.err = errors.New("policy.yaml:8: a typo") })
+		advance(time.Minute)
+		h.table.set(func(tb *table) { tb.err = nil })
+		advance(2 * enforcer.DefaultPollInterval)
+		synctest.Wait()
+		if f := h.Figures(); f.Suspicions != 0 || f.FailedPolls == 0 {
+			t.Errorf("%d suspicions of the store after %d failed polls", f.Suspicions, f.FailedPolls)
+		}
+		stop()
 	})
 }

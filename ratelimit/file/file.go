@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weir-dev/weir/internal/manifest"
@@ -42,8 +43,8 @@ var _ ratelimit.PolicySource = (*Source)(nil)
 
 // Files reads the files that match the patterns, as filepath.Match has them. They are read now, so that a mistake in
 // them is found before the application starts; the error then names every one with file, line and path. They are read
-// again at every poll of the limiter, and a change is in force with it. A change that is not valid, or a file that is
-// gone for a moment, leaves the last good policies in force, and the limiter logs why.
+// again at every poll of the limiter, and a change is in force with it. A change that is not valid, a file that is
+// gone for a moment, or files without any policy leave the last good policies in force, and the limiter logs why.
 func Files(patterns ...string) (*Source, error) {
 	if len(patterns) == 0 {
 		return nil, errors.New("reading policies: no files are named")
@@ -150,6 +151,14 @@ type manifestFile struct {
 	data []byte
 }
 
+func names(files []manifestFile) []string {
+	var names []string
+	for _, f := range files {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 func (s *Source) read() ([]manifestFile, error) {
 	var files []manifestFile
 	for _, pattern := range s.patterns {
@@ -192,6 +201,11 @@ func (s *Source) take(files []manifestFile) {
 	}
 	if s.err = faults.Err(); s.err != nil {
 		s.err = fmt.Errorf("reading policies: %w", s.err)
+		return
+	}
+	if len(policies) == 0 {
+		// A file that an editor has just emptied must not lift all limits.
+		s.err = errors.New("reading policies: there is none in " + strings.Join(names(files), ", "))
 		return
 	}
 	s.policies = policies

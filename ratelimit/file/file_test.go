@@ -94,6 +94,8 @@ func TestAMistakeLeavesTheLastGoodPoliciesInForce(t *testing.T) {
 	}
 	write(strings.Replace(exports, "window: 1m", "windw: 1m", 1))
 	fails("reading policies: " + name + ":7: spec.rules[0].limits[0].windw: unknown field: did you mean window?")
+	write("# nothing but a comment\n") // as an editor leaves it for a moment
+	fails("reading policies: there is none in " + name)
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}

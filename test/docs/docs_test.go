@@ -29,8 +29,8 @@ var covered = map[string]string{
 	"go mod init hello":                                "TestLaptop",
 	"go mod tidy":                                      "TestLaptop",
 	"go run .":                                         "TestLaptop",
-	"curl -i -H 'X-Api-Key: acme' http://127.0.0.1:8080/hello":         "TestLaptop",
-	"go run github.com/weir-dev/weir/cmd/kubectl-weir postgres-schema": "test/kubectl",
+	"curl -i -H 'X-Api-Key: acme' http://127.0.0.1:8080/hello":                "TestLaptop",
+	"go run github.com/weir-dev/weir/cmd/kubectl-weir@latest postgres-schema": "test/kubectl",
 }
 
 // isPolicy finds the documents that are policies, and not those that name one.
