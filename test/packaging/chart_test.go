@@ -31,6 +31,18 @@ components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONF
 				"networkPolicy": object{"enabled": true},
 			},
 		},
+		"with snapshots": {
+			overlay: "resources: [CONFIG/default]\ncomponents: [CONFIG/components/snapshot]",
+			values:  object{"snapshots": object{"enabled": true}},
+		},
+		"with snapshots in some namespaces": {
+			overlay: `
+resources: [CONFIG/default, shop]
+components: [CONFIG/components/snapshot, CONFIG/components/namespaced]
+patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: weir-controller, namespace: weir-system}, data: {namespaces: shop}}'}]`,
+			folders: map[string]string{"shop": "namespace: shop\nresources: [CONFIG/namespaced, CONFIG/namespaced/snapshot]"},
+			values:  object{"namespaces": []any{"shop"}, "snapshots": object{"enabled": true}},
+		},
 		"with monitoring": {
 			overlay: `
 resources: [CONFIG/default]
