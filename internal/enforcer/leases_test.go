@@ -184,7 +184,7 @@ func TestALeaseOutlivesTheStore(t *testing.T) {
 		h.apply(policyOf("p", rule))
 		h.send(2, as("alice"))
 		h.store.set(func(s *store) { s.err = errRefused })
-		h.sendAll(5, as("bob")) // opens the breaker, and makes the connection suspect
+		h.send(5, as("bob")) // opens the breaker, and makes the connection suspect
 		if admitted, last := h.send(50, as("alice")); admitted != 50 || last.Source != "Lease" {
 			t.Errorf("%d of 50 admitted, last %+v, want all of them by the lease", admitted, last)
 		}
@@ -205,7 +205,7 @@ func TestASuspectedStoreGetsNothingBack(t *testing.T) {
 		h.apply(policyOf("p", leased(100, byKey("r", fixed(10_000, "1h")))))
 		h.send(2, as("alice"))
 		h.store.set(func(s *store) { s.err = errRefused })
-		h.sendAll(5, as("bob"))
+		h.send(5, as("bob")) // one after the other: three failures open the breaker
 		h.store.set(func(s *store) { s.err = nil })
 		h.store.lose()
 		synctest.Wait()

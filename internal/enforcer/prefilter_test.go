@@ -97,7 +97,7 @@ func TestAPrefilterDoesNotStandBeforeTheLocalShare(t *testing.T) {
 		f := newFleet(t, 3, policyOf("p", prefiltered(1, byKey("r", fixed(90, "1h")))))
 		f.settle()
 		f.down()
-		f.replicas[0].sendAll(5, as("bob"))
+		f.replicas[0].send(5, as("bob"))
 		if _, last := f.replicas[0].send(100, as("alice")); last.Source != "LocalShare" {
 			t.Errorf("the last: %+v", last)
 		}
