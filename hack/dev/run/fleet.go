@@ -28,7 +28,8 @@ type Fleet struct {
 	replicas map[string]*replica // by the pod's name
 	err      error
 
-	ending sync.WaitGroup // replicas whose pods are gone
+	ending int        // replicas whose pods are gone and that have not ended
+	ended  *sync.Cond // one of them has; it goes with mu
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -53,6 +54,7 @@ type FleetOptions struct {
 func StartFleet(options FleetOptions) *Fleet {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &Fleet{options: options, replicas: map[string]*replica{}, stop: stop, done: make(chan struct{})}
+	f.ended = sync.NewCond(&f.mu)
 	go func() {
 		defer close(f.done)
 		f.run(ctx)
@@ -64,11 +66,17 @@ func StartFleet(options FleetOptions) *Fleet {
 func (f *Fleet) Stop() {
 	f.stop()
 	<-f.done
-	f.ending.Wait()
+	f.WaitEnded()
 }
 
 // WaitEnded returns when every replica whose pod is gone has ended.
-func (f *Fleet) WaitEnded() { f.ending.Wait() }
+func (f *Fleet) WaitEnded() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.ending > 0 {
+		f.ended.Wait()
+	}
+}
 
 type replica struct {
 	pod     string
@@ -112,18 +120,23 @@ func (f *Fleet) step(ctx context.Context) error {
 		}
 	}
 	f.mu.Lock()
-	var gone []*replica
+	defer f.mu.Unlock()
 	for name, r := range f.replicas {
 		if !wanted[name] {
 			delete(f.replicas, name)
-			gone = append(gone, r)
+			f.ending++
+			go f.end(r)
 		}
 	}
-	f.mu.Unlock()
-	for _, r := range gone {
-		f.ending.Go(func() { r.process.Stop(grace) })
-	}
 	return nil
+}
+
+func (f *Fleet) end(r *replica) {
+	r.process.Stop(grace)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ending--
+	f.ended.Broadcast()
 }
 
 // grace is how long a replica may drain. A server waits 5 s for a connection on which nothing was sent yet.
