@@ -65,6 +65,10 @@ func TestPostgresSchemaIsAllThatARoleNeeds(t *testing.T) {
 			if err := store.Reset(t.Context(), counters); err != nil {
 				t.Error(err)
 			}
+			pushes := []enforcer.Push{{ID: "limit", Limit: counters[0].Limit, Member: "a/1", Seq: 1, Untold: algorithm.State{Used: 1}}}
+			if _, err := store.Push(t.Context(), pushes, make([]enforcer.Pushed, 1)); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

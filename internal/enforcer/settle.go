@@ -138,7 +138,9 @@ func (e *Enforcer) giveBack(refunds []Refund) {
 		return
 	}
 	e.denials.owe(refunds)
-	if err := e.options.Store.Refund(context.Background(), refunds); err != nil {
+	ctx, cancel := e.options.Runtime.WithTimeout(patience)
+	defer cancel()
+	if err := e.options.Store.Refund(ctx, refunds); err != nil {
 		e.counts.fail(reasonOf(err))
 	}
 	e.denials.paid(e.clock.monotonic())
@@ -179,7 +181,9 @@ func (e *Enforcer) pushHere(now int64, parts []charged) {
 			Untold: c.Limit.Charge(algorithm.State{}, now, c.Cost),
 		})
 	}
-	if _, err := e.pusher.Push(context.Background(), pushes, make([]Pushed, len(pushes))); err != nil {
+	ctx, cancel := e.options.Runtime.WithTimeout(patience)
+	defer cancel()
+	if _, err := e.pusher.Push(ctx, pushes, make([]Pushed, len(pushes))); err != nil {
 		e.counts.fail(reasonOf(err))
 	}
 }

@@ -110,11 +110,11 @@ func (s *Store) lockTold(ctx context.Context, tx pgx.Tx, pushes []enforcer.Push)
 	if _, err := tx.Exec(ctx, s.sql.create, pgx.QueryExecModeExec, keys); err != nil {
 		return nil, 0, err
 	}
-	now := s.pushTime(ctx, tx)
-	if now.err != nil {
-		return nil, 0, now.err
+	now, err := s.pushTime(ctx, tx)
+	if err != nil {
+		return nil, 0, err
 	}
-	err := s.read(ctx, tx, s.sql.states, keys, func(rows pgx.Rows) error {
+	err = s.read(ctx, tx, s.sql.states, keys, func(rows pgx.Rows) error {
 		var key []byte
 		var format int16
 		var state algorithm.State
@@ -157,22 +157,16 @@ func (s *Store) lockTold(ctx context.Context, tx pgx.Tx, pushes []enforcer.Push)
 		c.known = c.known && format == 1 && err == nil
 		return nil
 	})
-	return counters, now.at, err
+	return counters, now, err
 }
 
-// clockReading is a time in µs or why there is none.
-type clockReading struct {
-	at  int64
-	err error
-}
-
-// pushTime is read under the locks, so that the charges of a row follow each other in time.
-func (s *Store) pushTime(ctx context.Context, tx pgx.Tx) (now clockReading) {
+// pushTime (µs) is read under the locks, so that the charges of a row follow each other in time.
+func (s *Store) pushTime(ctx context.Context, tx pgx.Tx) (now int64, err error) {
 	if s.time != nil {
-		return clockReading{at: s.time()}
+		return s.time(), nil
 	}
-	now.err = tx.QueryRow(ctx, s.sql.clock, pgx.QueryExecModeExec).Scan(&now.at)
-	return now
+	err = tx.QueryRow(ctx, s.sql.clock, pgx.QueryExecModeExec).Scan(&now)
+	return now, err
 }
 
 func (s *Store) read(ctx context.Context, tx pgx.Tx, sql string, keys [][]byte, each func(pgx.Rows) error) error {
