@@ -8,7 +8,7 @@ ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/
 	examples/grpc examples/gitops
 NESTED := hack/controlplane hack/kwok bench test/packaging $(ADAPTERS)
 
-# Unit tests stand beside the code; ./test/... needs real servers.
+# Unit tests stand beside the code. ./test/... needs real servers, and runs one package after the other, for it has deadlines.
 UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
 
 .PHONY: help
@@ -23,7 +23,8 @@ check: lint ## The quick loop: format, lint, vet, unit tests
 
 .PHONY: test
 test: deps build-cluster ## Every test, with the real servers it needs; installs and builds them first
-	go test -race -timeout 30m ./...
+	go test -race -timeout 30m $(UNIT)
+	go test -race -timeout 30m -p 1 ./test/...
 	set -e; for module in $(ADAPTERS); do (cd $$module && go test -race ./...); done
 	go test -timeout 30m ./internal/sim
 	cd test/packaging && go test -timeout 30m ./...

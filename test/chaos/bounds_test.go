@@ -160,7 +160,8 @@ func (r *run) promised(key string, window, sent int64) promise {
 		}
 		return p
 	}
-	most := limit + r.bound(r, key, window)
+	// Replicas that the machine kept from the store before the fault struck come on top.
+	most := limit + r.bound(r, key, window) + limit*r.disturbed(from, min(to, r.injected))/n
 	inside := from >= r.injected && to <= r.healed
 	switch r.mode {
 	case policy.OnStoreFailureFailOpen:

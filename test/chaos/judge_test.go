@@ -64,6 +64,21 @@ func TestTheJudgeTellsRightFromWrong(t *testing.T) {
 	}
 }
 
+func TestReplicasKeptFromTheStoreInTheWindowOfTheSwitch(t *testing.T) {
+	r := decided(policy.OnStoreFailureLocalShare, func(i int, w int64) int { return map[bool]int{false: 20, true: 40}[i == 3 && w == 1] })
+	if found := r.judge().Broken; len(found) != 1 {
+		t.Errorf("found %q, want one window that holds too many", found)
+	}
+	for i := range r.records[3] {
+		if d := &r.records[3][i]; r.at(d.Began) == 1 && d.Began < r.window+r.window/4 {
+			d.Source = string(policy.OnStoreFailureLocalShare)
+		}
+	}
+	if found := r.judge().Broken; len(found) != 0 {
+		t.Errorf("one of five went without the store before the fault, which allows 20 more: found %q", found)
+	}
+}
+
 func TestTheBoundOfTheSwitch(t *testing.T) {
 	r := decided(policy.OnStoreFailureLocalShare, func(int, int64) int { return 20 })
 	r.records[1], r.records[2] = nil, nil // two that never heard of the key: (100 + 100)/5 + 5
