@@ -203,12 +203,18 @@ var toldConditions = []v1alpha1.ConditionType{
 	v1alpha1.ConditionAccepted, v1alpha1.ConditionProgrammed, v1alpha1.ConditionEnforced, v1alpha1.ConditionSnapshotWritten,
 }
 
-// tell emits an event for each condition that flipped to True or False.
+// tell emits an event for each condition that flipped to True or False. A policy that is written as soon as it is accepted is
+// told of once.
 func (r *Reconciler) tell(before, after *v1alpha1.RateLimitPolicy) {
 	for _, condType := range toldConditions {
-		was, is := findCondition(before.Status.Conditions, condType), findCondition(after.Status.Conditions, condType)
-		if is == nil || is.Status == metav1.ConditionUnknown || was != nil && was.Status == is.Status {
+		is := flipped(before, after, condType)
+		if is == nil || is.Status == metav1.ConditionUnknown {
 			continue
+		}
+		if condType == v1alpha1.ConditionAccepted && is.Status == metav1.ConditionTrue {
+			if p := flipped(before, after, v1alpha1.ConditionProgrammed); p != nil && p.Status == metav1.ConditionTrue {
+				continue
+			}
 		}
 		eventType := corev1.EventTypeNormal
 		if is.Status == metav1.ConditionFalse {
@@ -216,6 +222,15 @@ func (r *Reconciler) tell(before, after *v1alpha1.RateLimitPolicy) {
 		}
 		r.recorder.Eventf(after, nil, eventType, is.Reason, string(condType), "%s", is.Message)
 	}
+}
+
+// flipped is a condition whose status is another one than before; nil if it is the same or absent.
+func flipped(before, after *v1alpha1.RateLimitPolicy, condType v1alpha1.ConditionType) *metav1.Condition {
+	was, is := findCondition(before.Status.Conditions, condType), findCondition(after.Status.Conditions, condType)
+	if is == nil || was != nil && was.Status == is.Status {
+		return nil
+	}
+	return is
 }
 
 func conditionIs(conditions []metav1.Condition, condType v1alpha1.ConditionType, status metav1.ConditionStatus) bool {

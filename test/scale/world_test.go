@@ -40,7 +40,7 @@ const (
 	namespace    = "weir-scale"
 	table        = "scale"
 	editedPolicy = "policy-0"
-	patience     = 5 * time.Minute
+	patience     = 10 * time.Minute // the API server has 20,000 statuses and events to take
 	writers      = 16 // that fill the API server, and that speak for members
 )
 
