@@ -41,7 +41,7 @@ const (
 	table        = "scale"
 	editedPolicy = "policy-0"
 	patience     = 10 * time.Minute // the API server has 20,000 statuses and events to take
-	writers      = 16 // that fill the API server, and that speak for members
+	writers      = 16               // that fill the API server, and that speak for members
 )
 
 type world struct {
