@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
@@ -527,8 +526,8 @@ func TestLookingAgainIsUrgentWhilePodsWaitForIt(t *testing.T) {
 			}
 		}
 	}
-	if after, priority := look(0); after != settleTime || priority != handler.LowPriority {
-		t.Errorf("for the status: next look after %v with priority %d, want %v and %d", after, priority, settleTime, handler.LowPriority)
+	if after, priority := look(0); after != settleTime || priority != lookPriority {
+		t.Errorf("for the status: next look after %v with priority %d, want %v and %d", after, priority, settleTime, lookPriority)
 	}
 	w.deployment.Status.ReadyReplicas = 2
 	if after, priority := look(5 * time.Second); after != 10*time.Second || priority != 0 {

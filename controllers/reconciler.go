@@ -18,6 +18,9 @@ const (
 	defaultResync = 30 * time.Second
 	// tombstoneResync is the same for a workload without policies, whose tombstone expires after 24 h.
 	tombstoneResync = time.Hour
+	// lookPriority is that of looking again although nothing has happened: behind what a sweep found, and so behind the first
+	// statuses of new policies.
+	lookPriority = handler.LowPriority - 1
 	// retryTable is how soon a workload is tried again whose table did not answer.
 	retryTable = 5 * time.Second
 )
@@ -93,7 +96,7 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 	if len(in.policies) == 0 && (in.table.state == tableOurs || in.table.state == tableNone) {
 		resync = max(resync, tombstoneResync)
 	}
-	after, priority := jitter(resync), handler.LowPriority
+	after, priority := jitter(resync), lookPriority
 	within := func(wait time.Duration) {
 		if wait > 0 {
 			after = min(after, wait)
