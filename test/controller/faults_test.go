@@ -19,8 +19,8 @@ import (
 	"github.com/weir-dev/weir/ratelimit"
 )
 
-// limiter runs the library as a pod of the workload does, until the test ends.
-func (w *workload) limiter(pod string, change func(*ratelimit.Options)) *ratelimit.Limiter {
+// newLimiter makes what an application in a pod of the workload does.
+func (w *workload) newLimiter(pod string, change func(*ratelimit.Options)) *ratelimit.Limiter {
 	w.t.Helper()
 	options := ratelimit.Options{
 		Namespace: w.Namespace, Workload: w.Name, Table: w.table, Pod: pod,
@@ -34,6 +34,13 @@ func (w *workload) limiter(pod string, change func(*ratelimit.Options)) *ratelim
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return limiter
+}
+
+// limiter runs the library as a pod of the workload does, until the test ends.
+func (w *workload) limiter(pod string) *ratelimit.Limiter {
+	w.t.Helper()
+	limiter := w.newLimiter(pod, nil)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = limiter.Run(ctx) })
@@ -64,7 +71,7 @@ func asLog(p *v1alpha1.RateLimitPolicy, window string) {
 func TestPoliciesAddUp(t *testing.T) {
 	i, redis, w := setting(t)
 	w.deploy(1)
-	limiter := w.limiter("checkout-a", nil)
+	limiter := w.limiter("checkout-a")
 	i.start(redis.Addr)
 	others := []*workload{w.beside("cart"), w.beside("search"), w.beside("payment")}
 	for _, other := range others {
@@ -75,12 +82,7 @@ func TestPoliciesAddUp(t *testing.T) {
 	first := w.limit("p1", 100)
 	w.limit("p2", 10)
 	for _, name := range []string{"p1", "p2"} {
-		p := w.policy(name)
-		before := p.DeepCopy()
-		asLog(p, "1h")
-		if err := w.admin.Patch(t.Context(), p, client.MergeFrom(before)); err != nil {
-			t.Fatal(err)
-		}
+		w.editPolicy(name, func(p *v1alpha1.RateLimitPolicy) { asLog(p, "1h") })
 	}
 	w.waitRow(limitsTo(100, 10))
 	w.waitCondition("p1", v1alpha1.ConditionEnforced, metav1.ConditionTrue, v1alpha1.ReasonEnforced)
@@ -166,7 +168,7 @@ func limitsTo(want ...int64) func(policy.Row) error {
 func TestADurationKeepsItsSpelling(t *testing.T) {
 	i, redis, w := setting(t)
 	w.deploy(1)
-	limiter := w.limiter("checkout-a", nil)
+	limiter := w.limiter("checkout-a")
 	i.start(redis.Addr)
 	w.limit("login", 5)
 	spent := false

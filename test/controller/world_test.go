@@ -110,7 +110,12 @@ func (w *workload) limit(name string, requests int64) *v1alpha1.RateLimitPolicy 
 // edit changes the policy login and returns its new generation.
 func (w *workload) edit(change func(*v1alpha1.RateLimitPolicy)) int64 {
 	w.t.Helper()
-	p := w.policy("login")
+	return w.editPolicy("login", change)
+}
+
+func (w *workload) editPolicy(name string, change func(*v1alpha1.RateLimitPolicy)) int64 {
+	w.t.Helper()
+	p := w.policy(name)
 	before := p.DeepCopy()
 	change(p)
 	if err := w.admin.Patch(w.t.Context(), p, client.MergeFrom(before)); err != nil {
