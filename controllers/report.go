@@ -39,6 +39,9 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
 	m.forgetOthers(in.policies)
 	again = wait(in.now, m.ready.changes())
+	if in.table.state == tableOurs {
+		m.reporting = m.reporting.observe(in.table.published.Members, in.now)
+	}
 	for i := range in.policies {
 		p := &in.policies[i]
 		f, remembered := observe(in, d, p, m.policies[p.UID])
@@ -62,6 +65,10 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 		again = sooner(again, later)
 		if f.standing.reporting() > 0 || f.ready > 0 {
 			again = sooner(again, wait(in.now, remembered.overdueAt()))
+		}
+		if f.overdue && f.rolls() {
+			_, changes := m.reporting.joined(in.now)
+			again = sooner(again, wait(in.now, changes))
 		}
 	}
 	return again, rest, err
@@ -94,6 +101,7 @@ func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered poli
 			failure: in.snapshot.failure,
 		},
 	}
+	f.joined, _ = in.memory.reporting.joined(in.now)
 	if row := in.snapshot.row; row != nil {
 		f.snapshot.has, f.snapshot.revision = has(*row, p), row.Revision
 	}
