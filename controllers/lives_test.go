@@ -80,18 +80,18 @@ func (f *fleet) second(t *testing.T) {
 // However restless a workload is, its status tells it at most every 2 s, and no condition flips and no event is told while
 // every pod does what it should.
 func TestRestlessWorkloadsFlipNothing(t *testing.T) {
-	const lasts = 4 * time.Minute
+	const lasts = 2 * time.Minute
 	cases := map[string]struct {
 		replicas int
 		step     func(f *fleet, second int)
 	}{
 		"a thousand replicas roll": {1000, func(f *fleet, second int) {
-			// maxSurge 25 %: five new pods a second, and as many old ones end when those are ready.
+			// maxSurge 25 %: ten new pods a second, and as many old ones end when those are ready.
 			if f.started < 2000 {
-				f.start(5)
+				f.start(10)
 			}
 			if old := len(f.pods) - 1000; old > 0 && second > 10 {
-				f.end(min(5, old))
+				f.end(min(10, old))
 			}
 		}},
 		"a thousand replicas roll at once": {1000, func(f *fleet, second int) {

@@ -1,5 +1,3 @@
-// Package controller tests the built controller against a real API server and a real Redis, under exactly the
-// permissions that config/rbac renders.
 package controller
 
 import (
