@@ -216,6 +216,7 @@ type memoryTable struct {
 	err       error
 	lost      error // of the answer to the next write of a row
 	row       *policy.Row
+	body      []byte // what stands in the row's place instead
 	replicas  *policy.Replicas
 	members   []policy.Report
 	version   int64 // of the members
@@ -238,6 +239,9 @@ func (m *memoryTable) Read(context.Context, policy.Workload) (policy.Published, 
 		}
 		published.Row = body
 	}
+	if m.body != nil {
+		published.Row = m.body
+	}
 	return published, m.err
 }
 
@@ -255,7 +259,7 @@ func (m *memoryTable) Publish(_ context.Context, _ policy.Workload, row policy.R
 		m.refusals = m.refusals[1:]
 		return refusal, nil
 	}
-	m.row = &row
+	m.row, m.body = &row, nil
 	return policy.Accepted, nil
 }
 

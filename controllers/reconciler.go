@@ -104,7 +104,7 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 	within(in.snapshot.again)
 	if d.replicas != nil {
 		within(d.lookAgain)
-		if held := in.table.published.Replicas; in.table.state == tableOurs && d.writeReplicas &&
+		if held := in.table.published.Replicas; in.table.state == tableOurs && !in.table.newer && d.writeReplicas &&
 			(held == nil || !sameJSON(*held, *d.replicas)) {
 			within(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
 		}
