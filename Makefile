@@ -4,7 +4,7 @@ DEV   := go run ./hack/dev
 TOOL  := go tool -modfile=go.tool.mod
 LINT  := $(TOOL) golangci-lint-kube-api-linter
 # Modules of their own for what not every application uses: adapters of routers and RPC, and examples with them.
-ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit \
+ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit ratelimit/otellimit \
 	examples/grpc examples/gitops
 NESTED := hack/controlplane hack/kwok bench test/packaging $(ADAPTERS)
 

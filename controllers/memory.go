@@ -39,6 +39,8 @@ type policyMemory struct {
 	reported bool
 	// short is since when fewer pods than are ready run this generation; zero when enough do.
 	short time.Time
+	// unmatched are its rules that no request matches, as was told last.
+	unmatched []string
 	// statusWritten is when the status was last written.
 	statusWritten time.Time
 }

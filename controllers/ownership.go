@@ -42,7 +42,8 @@ type tableView struct {
 	published policy.Published
 	// row is the row in the table; nil when there is none or when it cannot be read.
 	row *policy.Row
-	// newer says that the row is of a version that this code does not know: it must not be replaced.
+	// newer says that the row is of a version, or has rules with needs, that this code does not know: it must not be
+	// replaced.
 	newer bool
 	// evicts names the eviction policy of a store that may drop rows; empty when it drops none.
 	evicts string

@@ -42,9 +42,10 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, er
 	if published.Row == nil {
 		return view, nil
 	}
-	row, _, err := policy.DecodeRow(published.Row)
+	row, skipped, err := policy.DecodeRow(published.Row)
 	switch {
-	case errors.Is(err, policy.ErrNewerVersion):
+	case errors.Is(err, policy.ErrNewerVersion), len(skipped) > 0:
+		// Whoever wrote it knows more of the policies than this code, which would write the limits without that.
 		view.newer = true
 	case err != nil:
 		log.FromContext(ctx).Error(err, "Row in the table cannot be read and will be replaced")

@@ -221,6 +221,7 @@ type memoryTable struct {
 	err       error
 	lost      error // of the answer to the next write of a row
 	row       *policy.Row
+	body      []byte // what stands in the row's place instead
 	replicas  *policy.Replicas
 	members   []policy.Report
 	version   int64 // of the members
@@ -243,6 +244,9 @@ func (m *memoryTable) Read(context.Context, policy.Workload) (policy.Published, 
 		}
 		published.Row = body
 	}
+	if m.body != nil {
+		published.Row = m.body
+	}
 	return published, m.err
 }
 
@@ -260,7 +264,7 @@ func (m *memoryTable) Publish(_ context.Context, _ policy.Workload, row policy.R
 		m.refusals = m.refusals[1:]
 		return refusal, nil
 	}
-	m.row = &row
+	m.row, m.body = &row, nil
 	return policy.Accepted, nil
 }
 

@@ -118,7 +118,7 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 	urgent(in.snapshot.again)
 	if d.replicas != nil {
 		urgent(d.lookAgain)
-		if held := in.table.published.Replicas; in.table.state == tableOurs && d.writeReplicas &&
+		if held := in.table.published.Replicas; in.table.state == tableOurs && !in.table.newer && d.writeReplicas &&
 			(held == nil || !sameJSON(*held, *d.replicas)) {
 			urgent(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,18 @@ func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered poli
 		remembered.since = policy.Revision{}
 		f.standing = standingOf(policy.Revision{}, nil, in.table.published.Members)
 	}
+	if row := in.table.row; row != nil {
+		if rules, told := policy.UnmatchedRules(*row, in.table.published.Members); told {
+			remembered.unmatched = nil
+			for _, rule := range rules {
+				if rule.Policy == p.Name {
+					remembered.unmatched = append(remembered.unmatched, rule.Rule)
+				}
+			}
+		}
+	}
+	f.unmatched = remembered.unmatched
+	f.forwardedIgnored = slices.ContainsFunc(in.table.published.Members, func(m policy.Report) bool { return m.ForwardedIgnored })
 	switch {
 	case in.table.state != tableOurs || len(f.standing.current) >= max(f.ready, 1):
 		remembered.short = time.Time{}

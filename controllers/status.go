@@ -32,6 +32,9 @@ type facts struct {
 	replicas *policy.Replicas
 
 	standing standing
+	// unmatched are rules that no request matches, and forwardedIgnored says that some pod ignores proxies.
+	unmatched        []string
+	forwardedIgnored bool
 	// settled is the number of pods that have been ready for 15 s, ready the number of those that are now.
 	settled, ready int
 	// joined is the number of pods that began to report less than 15 s ago.
@@ -264,7 +267,9 @@ func shortfall(f facts) verdict {
 	case s.reporting() < f.settled:
 		v.reason = v1alpha1.ReasonReplicasNotReporting
 		v.message = fmt.Sprintf("%d of %d pods do not report", due-s.reporting(), due)
-		if s.reporting() > 0 {
+		if s.reporting() == 0 {
+			v.message += ": do they run the library, with this Redis and this table?"
+		} else {
 			v.message += "; those that do: " + named(slices.Sorted(slices.Values(slices.Concat(s.current, s.old, s.behind))))
 		}
 	case len(s.old) > 0 && len(s.current)+len(s.old) >= f.settled:
@@ -280,7 +285,7 @@ func shortfall(f facts) verdict {
 
 func readyOf(f facts, accepted, programmed, enforced verdict) verdict {
 	v := verdict{condType: v1alpha1.ConditionReady, status: metav1.ConditionTrue, reason: v1alpha1.ReasonReady}
-	v.message = enforced.message + f.table.warning()
+	v.message = enforced.message + f.table.warning() + f.warning()
 	for _, part := range []verdict{accepted, programmed, enforced} {
 		inTheWay := part.status == metav1.ConditionFalse ||
 			part.status == metav1.ConditionUnknown && part.condType != v1alpha1.ConditionEnforced

@@ -186,8 +186,8 @@ func TestStatus(t *testing.T) {
 			facts: func(f *facts) { f.standing, f.overdue = standing{}, true },
 			want: []string{
 				acceptedTrue, programmedTrue,
-				"Enforced=False ReplicasNotReporting: 3 of 3 pods do not report",
-				"Ready=False ReplicasNotReporting: 3 of 3 pods do not report",
+				"Enforced=False ReplicasNotReporting: 3 of 3 pods do not report: do they run the library, with this Redis and this table?",
+				"Ready=False ReplicasNotReporting: 3 of 3 pods do not report: do they run the library, with this Redis and this table?",
 			},
 		},
 		"pods that stay behind are named, sorted, three at most": {
@@ -423,6 +423,21 @@ func golden(t *testing.T, name string, status v1alpha1.RateLimitPolicyStatus, ge
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s; go test -update writes it (-file +now):\n%s", file, diff)
+	}
+}
+
+// Warnings are for people: they change no verdict.
+func TestWarnings(t *testing.T) {
+	f := settledFacts(func(f *facts) {
+		f.table.evicts = "allkeys-lru"
+		f.unmatched, f.forwardedIgnored = []string{"a", "b", "c", "d"}, true
+	})
+	ready := findCondition(statusOf(f).Conditions, v1alpha1.ConditionReady)
+	want := "3 of 3 pods enforce this generation; the store may drop rows to make room: its maxmemory-policy is allkeys-lru" +
+		"; no request matches a, b, c, …, of 1000 or more in a pod: compare the rule's match with the routes of the application" +
+		"; pods ignore X-Forwarded-For of peers with private addresses: is a proxy missing in TrustedProxies?"
+	if ready.Status != metav1.ConditionTrue || ready.Message != want {
+		t.Errorf("Ready is %s: %s\nwant True: %s", ready.Status, ready.Message, want)
 	}
 }
 

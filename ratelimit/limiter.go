@@ -62,6 +62,7 @@ func New(o Options) (*Limiter, error) {
 		Pod:                 o.Pod,
 		Library:             version(),
 		Logger:              o.Logger,
+		Tracer:              o.Tracer,
 	}
 	switch {
 	case o.Policies != nil:
@@ -150,6 +151,13 @@ func (l *Limiter) WaitReady(ctx context.Context) error {
 // Decide decides about a request and charges it if it is admitted. It returns within StoreTimeout, and 3 ms more if the
 // process got no processor in time. When ctx ends before, the request is denied with the source Canceled.
 func (l *Limiter) Decide(ctx context.Context, r Request) Decision {
+	if l.options.Tracer != nil {
+		return l.decideTraced(ctx, r)
+	}
+	return l.decide(ctx, r)
+}
+
+func (l *Limiter) decide(ctx context.Context, r Request) Decision {
 	if l.metrics == nil {
 		return Decision(l.enforcer.Decide(ctx, enforcer.Request(r)))
 	}
@@ -160,6 +168,13 @@ func (l *Limiter) Decide(ctx context.Context, r Request) Decision {
 }
 
 func (l *Limiter) reserve(ctx context.Context, r Request) (Decision, *enforcer.Charge) {
+	if l.options.Tracer != nil {
+		return l.reserveTraced(ctx, r)
+	}
+	return l.charge(ctx, r)
+}
+
+func (l *Limiter) charge(ctx context.Context, r Request) (Decision, *enforcer.Charge) {
 	start := time.Now()
 	d, charge := l.enforcer.Reserve(ctx, enforcer.Request(r))
 	if l.metrics != nil {

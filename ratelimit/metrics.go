@@ -20,8 +20,10 @@ var (
 		"Decisions by the rule that made them; both labels are empty when none did. Source Shadow is what rules in shadow mode would have done.",
 		"policy", "rule", "result", "source")
 	keyMissingDesc = describe("key_missing_total", "Requests that lacked a part of a rule's key.", "policy", "rule")
-	failuresDesc   = describe("store_failures_total", "Failed requests to the store, each for any number of decisions.", "reason")
-	lateDesc       = describe("late_replies_total",
+	unmatchedDesc  = describe("rule_unmatched_requests",
+		"Requests that were decided since the rule has the match that it has, while none of them matched it; 0 once one did.", "policy", "rule")
+	failuresDesc = describe("store_failures_total", "Failed requests to the store, each for any number of decisions.", "reason")
+	lateDesc     = describe("late_replies_total",
 		"Answers of the store that came after the caller had been answered without it, or was gone.", "outcome")
 	leasedDesc = describe("leased_total",
 		"Requests that were leased: taken from the store ahead of time, and of those returned or dropped because nobody made them.", "outcome")
@@ -96,7 +98,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		decisionsDesc, keyMissingDesc, failuresDesc, lateDesc, leasedDesc, breakerDesc, breakerTripsDesc, rowProblemsDesc,
 		failedPollsDesc, tableAgeDesc, tableOwnedDesc, rulesDesc, skippedDesc, inForceDesc, replicasDesc,
 		suspicionsDesc, pushedDesc, guardedDesc, fallbackDesc, limitDesc, shareDesc, snapshotProblemsDesc, rowSourceDesc,
-		disbelievedDesc,
+		disbelievedDesc, unmatchedDesc,
 	} {
 		ch <- d
 	}
@@ -117,6 +119,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			count(decisionsDesc, r.Decisions[o], r.Policy, r.Rule, result, source)
 		}
 		count(keyMissingDesc, r.KeyMissing, r.Policy, r.Rule)
+		gauge(unmatchedDesc, float64(r.Unmatched), r.Policy, r.Rule)
 		for _, l := range r.Limits {
 			labels := []string{r.Policy, r.Rule, string(l.Limit.Algorithm), (time.Duration(l.Limit.Window) * time.Microsecond).String()}
 			gauge(limitDesc, float64(l.Limit.Requests), labels...)

@@ -107,6 +107,10 @@ type Options struct {
 	// Pod is this replica's name in the policy's status. Default: the host's name.
 	Pod string
 
+	// Tracer hears of decisions and of the requests to the store that they make. Module ratelimit/otellimit makes
+	// OpenTelemetry spans of them. Default: none.
+	Tracer Tracer
+
 	// Registerer gets the metrics. Default: none are made.
 	Registerer prometheus.Registerer
 

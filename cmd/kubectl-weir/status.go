@@ -84,7 +84,7 @@ type policyStatus struct {
 	Ready    string `json:"ready"`
 	Revision string `json:"revision,omitempty"`
 	Counted  int32  `json:"replicas,omitempty"`
-	// Reasons are the conditions that are not as they should be.
+	// Reasons are the conditions that are not as they should be, and warnings.
 	Reasons []string `json:"reasons,omitempty"`
 	Age     string   `json:"age,omitempty"`
 }
@@ -261,6 +261,9 @@ func statusOf(p *v1alpha1.RateLimitPolicy) policyStatus {
 	}
 	if ready := meta.FindStatusCondition(p.Status.Conditions, string(v1alpha1.ConditionReady)); ready != nil {
 		out.Ready = string(ready.Status)
+		if w := warningOf(p, ready); w != "" {
+			out.Reasons = append(out.Reasons, w)
+		}
 	}
 	for _, name := range []v1alpha1.ConditionType{v1alpha1.ConditionAccepted, v1alpha1.ConditionProgrammed, v1alpha1.ConditionEnforced} {
 		c := meta.FindStatusCondition(p.Status.Conditions, string(name))
@@ -276,6 +279,19 @@ func statusOf(p *v1alpha1.RateLimitPolicy) policyStatus {
 		out.Reasons = append(out.Reasons, fmt.Sprintf("the controller has seen generation %d and not yet %d", *observed, p.Generation))
 	}
 	return out
+}
+
+// warningOf is what the controller adds to the message of a policy that is ready: what somebody should look at.
+func warningOf(p *v1alpha1.RateLimitPolicy, ready *metav1.Condition) string {
+	enforced := meta.FindStatusCondition(p.Status.Conditions, string(v1alpha1.ConditionEnforced))
+	if enforced == nil || ready.Status != metav1.ConditionTrue {
+		return ""
+	}
+	warning, ok := strings.CutPrefix(ready.Message, enforced.Message+"; ")
+	if !ok {
+		return ""
+	}
+	return "warning: " + warning
 }
 
 // sharesOf is what each of n replicas admits of each limit on its own.

@@ -21,7 +21,9 @@ func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.
 		d.entries[0].N += d.group.extra
 	}
 	within, cancel := b.runtime.WithTimeout(b.timeout)
+	traced := b.traceAlone(ctx)
 	now, err := b.store.Take(within, d.entries[:], d.answers[:])
+	traced.end(err)
 	cancel()
 	if next := b.returned(era); next != nil {
 		b.runtime.Go(func() { b.run(next) })

@@ -49,6 +49,7 @@ type batcher struct {
 	opened func(cause string)
 	// settled hears how each batch ended, after its callers.
 	settled func(err error)
+	tracer  Tracer // nil if nobody traces
 
 	// prompt says that a caller may ask the store on his own goroutine, and quick that the last batch was back early.
 	prompt bool
@@ -90,6 +91,7 @@ type batch struct {
 	origins  []origin
 	callers  int
 	judged   bool
+	traced   []context.Context // of callers who are traced
 }
 
 // group is the callers of one entry, a list in the order in which they came.
@@ -114,6 +116,7 @@ type caller struct {
 	granted  bool  // by the store
 	place    int64 // among those granted
 	err      error
+	traced   context.Context // nil unless the caller is traced
 }
 
 type callerState uint8
@@ -148,6 +151,9 @@ type answer struct {
 func (b *batcher) take(ctx context.Context, w *want, d *decision) answer {
 	since := b.runtime.Elapsed()
 	c := b.caller()
+	if b.tracer != nil && b.tracer.Traces(ctx) {
+		c.traced = ctx
+	}
 	switch b.join(w, c, since) {
 	case joinFull:
 		b.callers.Put(c)
@@ -208,7 +214,7 @@ func (b *batcher) part(c *caller) answer {
 	if c.err == nil {
 		a.Answer = &c.batch.answers[c.group]
 	}
-	c.batch = nil
+	c.batch, c.traced = nil, nil
 	b.callers.Put(c)
 	return a
 }
@@ -358,7 +364,9 @@ func (b *batcher) run(g *batch) {
 		g.sentAt = b.clock.at(sent)
 		inTime := b.watch(g, sent)
 		ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
+		traced := b.trace(g.traced, len(g.entries))
 		now, err := b.store.Take(ctx, g.entries, g.answers)
+		traced.end(err)
 		took := b.runtime.Elapsed() - sent
 		inTime()
 		cancel()
@@ -471,6 +479,9 @@ func (g *batch) add(w *want, fingerprint uint64, c *caller) {
 		group.last.next, group.last = c, c
 	}
 	g.callers++
+	if c.traced != nil {
+		g.traced = append(g.traced, c.traced)
+	}
 }
 
 // enter makes an entry of a want, which is its caller's and is copied.

@@ -112,6 +112,9 @@ func (d *decision) collect() bool {
 	d.subject.addrKnown = false
 	for i, ok := d.walk.Next(); ok; i, ok = d.walk.Next() {
 		rule := &d.s.rules[i]
+		if !d.peek {
+			rule.sight.see()
+		}
 		id, outcome := d.identify(rule)
 		if outcome != keyFound && !d.peek {
 			rule.tally.missing.Add(1)

@@ -44,6 +44,8 @@ type Options struct {
 	Pod     string
 	Library string
 	Logger  *slog.Logger
+	// Tracer hears of requests to the store. Nil if nobody traces.
+	Tracer Tracer
 	// Runtime is this process, unless a scenario brings its own.
 	Runtime Runtime
 }
@@ -148,6 +150,7 @@ func New(o Options) *Enforcer {
 		mirror:  e.mirror,
 		opened:  e.breakerOpened,
 		settled: e.batchSettled,
+		tracer:  o.Tracer,
 	}
 	e.leases.refund = e.batcher.refund
 	if store, ok := o.Store.(GivesBack); ok && store.GivesBack() {

@@ -34,6 +34,8 @@ type rule struct {
 	ahead        ahead
 	serial       uint64 // of the snapshot: no two of an enforcer have the same
 	tally        *tally
+	match        []policy.Match
+	sight        *sight
 }
 
 // limit is one limit made ready.
@@ -70,6 +72,7 @@ func compileRow(row policy.Row, skipped int, tallies *tallies) (*snapshot, error
 		}
 		r.serial = serial
 		r.tally = tallies.of(r.policy, r.name)
+		r.match = row.Rules[i].Match
 		s.rules = append(s.rules, r)
 	}
 	return s, nil

@@ -76,10 +76,22 @@ type tally struct {
 	missing atomic.Uint64
 }
 
+// enforced counts the decisions that were not those of a rule in shadow mode.
+func (t *tally) enforced() uint64 {
+	var sum uint64
+	for o := range t.decisions {
+		if o := Outcome(o); o != ShadowAdmitted && o != ShadowDenied {
+			sum += t.decisions[o].Load()
+		}
+	}
+	return sum
+}
+
 // tallies keeps the counts of rules over revisions. Rules that are no longer in force are dropped.
 type tallies struct {
 	mu     sync.Mutex
 	rules  map[ruleName]*tally
+	gone   uint64 // decisions of rules that were dropped
 	serial uint64
 }
 
@@ -118,9 +130,21 @@ func (t *tallies) keep(s *snapshot) {
 	}
 	for name := range t.rules {
 		if !live[name] {
+			t.gone += t.rules[name].enforced()
 			delete(t.rules, name)
 		}
 	}
+}
+
+// decided counts the requests that rules decided.
+func (t *tallies) decided() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := t.gone
+	for _, rule := range t.rules {
+		sum += rule.enforced()
+	}
+	return sum
 }
 
 // General is the outcome of a decision without a rule.
@@ -280,7 +304,9 @@ type RuleFigures struct {
 	Policy, Rule string
 	Decisions    [outcomes]uint64
 	KeyMissing   uint64
-	Limits       []LimitFigures
+	// Unmatched counts the requests that were decided since the rule has the match that it has, while none matched it.
+	Unmatched uint64
+	Limits    []LimitFigures
 }
 
 // LimitFigures is one limit in force.
@@ -296,9 +322,10 @@ func (e *Enforcer) Figures() Figures {
 	f := Figures{Failures: make(map[Reason]uint64, len(reasons))}
 	if s := e.snapshot.Load(); s != nil {
 		f.Revision, f.Source, f.Skipped = s.revision, s.source, s.skipped
+		decided := e.served()
 		for i := range s.rules {
 			r := &s.rules[i]
-			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load()}
+			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load(), Unmatched: r.unmatched(decided)}
 			for o := range figures.Decisions {
 				figures.Decisions[o] = r.tally.decisions[o].Load()
 			}

@@ -275,6 +275,7 @@ func (e *Enforcer) compile(data []byte) (*snapshot, []policy.Problem, error) {
 // enforce puts a row in force.
 func (e *Enforcer) enforce(next *snapshot, skipped []policy.Problem, data []byte, source RowSource) {
 	next.source = source
+	next.inherit(e.snapshot.Load(), e.served())
 	e.snapshot.Store(next)
 	e.tallies.keep(next)
 	e.files.row, e.files.dirty = data, true
@@ -340,7 +341,9 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	}
 	if s := e.snapshot.Load(); s != nil {
 		report.Revision, report.Skipped = s.revision, s.skipped
+		report.Matched = s.matched(e.served())
 	}
+	report.ForwardedIgnored = e.counts.disbelieved.Load() >= policy.ForwardedIgnoredAfter
 	if report.Started == 0 {
 		report.Started = e.clock.store(0)
 	}

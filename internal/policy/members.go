@@ -12,6 +12,12 @@ type Report struct {
 	Features []string `json:"features,omitempty"`
 	// Skipped counts the rules of the row in force that it does not enforce, because it does not know their needs.
 	Skipped int `json:"skipped,omitempty"`
+	// Matched has a letter for each rule that it enforces, in the order of the row: Matched, Unmatched or MatchUnknown.
+	// Each letter changes twice at most while the rule stays. Empty from a library that does not tell.
+	Matched string `json:"matched,omitempty"`
+	// ForwardedIgnored says that X-Forwarded-For of peers with private addresses was ignored, ForwardedIgnoredAfter times
+	// or more: a proxy may be missing among those that are trusted.
+	ForwardedIgnored bool `json:"forwardedIgnored,omitempty"`
 	// Started is when the enforcer started, in µs on the store's clock.
 	Started int64 `json:"started"`
 }

@@ -2,6 +2,8 @@ package packaging
 
 import (
 	"cmp"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,6 +36,44 @@ components: [CONFIG/components/redis-password, CONFIG/components/redis-tls, CONF
 		"with snapshots": {
 			overlay: "resources: [CONFIG/default]\ncomponents: [CONFIG/components/snapshot]",
 			values:  object{"snapshots": object{"enabled": true}},
+		},
+		"without Redis": {
+			overlay: "resources: [CONFIG/default]\ncomponents: [CONFIG/components/snapshot, CONFIG/components/no-redis]",
+			values:  object{"redis": object{"enabled": false}, "snapshots": object{"enabled": true}},
+		},
+		"with mutual TLS, monitoring and network policies": {
+			overlay: `
+resources: [CONFIG/default]
+components:
+  - CONFIG/components/redis-tls
+  - CONFIG/components/redis-client-certificate
+  - CONFIG/components/monitoring
+  - CONFIG/components/network-policy`,
+			values: object{
+				"redis":      object{"tls": object{"enabled": true, "clientCertificate": true}},
+				"monitoring": object{"enabled": true}, "networkPolicy": object{"enabled": true},
+			},
+		},
+		"everything": {
+			overlay: `
+resources: [CONFIG/default, shop]
+components:
+  - CONFIG/components/redis-password
+  - CONFIG/components/redis-tls
+  - CONFIG/components/redis-client-certificate
+  - CONFIG/components/snapshot
+  - CONFIG/components/namespaced
+  - CONFIG/components/monitoring
+  - CONFIG/components/network-policy
+patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: weir-controller, namespace: weir-system}, data: {namespaces: shop}}'}]`,
+			folders: map[string]string{"shop": "namespace: shop\nresources: [CONFIG/namespaced, CONFIG/namespaced/snapshot]"},
+			values: object{
+				"redis":         object{"existingSecret": "weir-redis", "tls": object{"enabled": true, "clientCertificate": true}},
+				"snapshots":     object{"enabled": true},
+				"namespaces":    []any{"shop"},
+				"monitoring":    object{"enabled": true},
+				"networkPolicy": object{"enabled": true},
+			},
 		},
 		"with snapshots in some namespaces": {
 			overlay: `
@@ -87,6 +127,21 @@ patches: [{patch: '{apiVersion: v1, kind: ConfigMap, metadata: {name: weir-contr
 				t.Errorf("-kustomize +chart:\n%s", diff)
 			}
 		})
+	}
+}
+
+// Every component of the controller is in a case above, so that the chart can do what kustomize can.
+func TestEveryComponentHasACase(t *testing.T) {
+	components, err := os.ReadDir(filepath.Join(root, "config", "components"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := readFile(t, "test/packaging/chart_test.go")
+	for _, component := range components {
+		forApplications := component.Name() == "snapshot-mount"
+		if !forApplications && !strings.Contains(cases, "CONFIG/components/"+component.Name()) {
+			t.Errorf("no case has the component %s", component.Name())
+		}
 	}
 }
 
@@ -166,6 +221,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	cases := map[string]object{
 		"a value that does not exist":     {"replicaCount": 2},
 		"an address without a port":       {"redis": object{"addresses": []any{"redis"}}},
+		"no Redis and no snapshots":       {"redis": object{"enabled": false}},
+		"no Redis and its password":       {"redis": object{"enabled": false, "existingSecret": "s"}, "snapshots": object{"enabled": true}},
+		"no Redis and TLS to it":          {"redis": object{"enabled": false, "tls": object{"enabled": true}}, "snapshots": object{"enabled": true}},
 		"no address":                      {"redis": object{"addresses": []any{}}},
 		"a table's name":                  {"table": "a:b"},
 		"a namespace's name":              {"namespaces": []any{"Shop"}},

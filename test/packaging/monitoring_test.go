@@ -51,6 +51,7 @@ const healthy = `load 1m
   weir_controller_table_up{pod="a"} 1+0x60
   weir_controller_table_up{pod="b"} 0+0x60
   weir_controller_status_writes_total{pod="a"} 1+1x60
+  weir_controller_table_evicts{pod="a"} 0+0x60
   weir_controller_table_owned{pod="a"} 1+0x60
   weir_controller_table_owned{pod="b"} 0+0x60
   leader_election_master_status{name="weir-controller-manager",pod="a"} 1+0x60
@@ -74,6 +75,9 @@ const healthy = `load 1m
   weir_row_problems_total{reason="corrupt",namespace="shop",job="checkout",pod="x"} 1+0x60
   weir_row_problems_total{reason="missing",namespace="shop",job="checkout",pod="x"} 0+5x60
   weir_rules_skipped{namespace="shop",job="checkout",pod="x"} 0+0x60
+  weir_forwarded_ignored_total{namespace="shop",job="checkout",pod="x"} 7+0x60
+  weir_rule_unmatched_requests{policy="p",rule="r",namespace="shop",job="checkout",pod="x"} 0+0x60
+  weir_rule_unmatched_requests{policy="p",rule="r",namespace="shop",job="checkout",pod="y"} 0+100x60
 `
 
 // Each alert fires within 45 minutes of its fault, alone or with the ones named, and none fires where nothing is wrong.
@@ -101,6 +105,9 @@ func TestAlerts(t *testing.T) {
 		"WeirTableNeverWritten":   {series: []string{`weir_table_owned{namespace="shop",job="checkout",pod="x"} 0+0x60`}},
 		"WeirTableStale":          {series: []string{`weir_table_age_seconds{namespace="shop",job="checkout",pod="x"} 0+60x60`}},
 		"WeirRowsNotTaken":        {series: []string{`weir_row_problems_total{reason="corrupt",namespace="shop",job="checkout",pod="x"} 0+1x60`}},
+		"WeirTableEvicts":         {series: []string{`weir_controller_table_evicts{pod="a"} 1+0x60`}},
+		"WeirForwardedIgnored":    {series: []string{`weir_forwarded_ignored_total{namespace="shop",job="checkout",pod="x"} 0+60x60`}},
+		"WeirRuleUnmatched":       {series: []string{`weir_rule_unmatched_requests{policy="p",rule="r",namespace="shop",job="checkout",pod="x"} 2000+100x60`, `weir_rule_unmatched_requests{policy="p",rule="r",namespace="shop",job="checkout",pod="y"} 2000+100x60`}},
 		"WeirRulesSkipped":        {series: []string{`weir_rules_skipped{namespace="shop",job="checkout",pod="x"} 2+0x60`}},
 	}
 	all := alerts(t)

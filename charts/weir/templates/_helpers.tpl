@@ -14,7 +14,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* The ConfigMap's content, and its name, which changes with the content so that the pods do too. */}}
 {{- define "weir.config" -}}
+{{- if .Values.redis.enabled }}
 redis-address: {{ join "," .Values.redis.addresses | quote }}
+{{- end }}
 table: {{ .Values.table | quote }}
 {{- with .Values.namespaces }}
 namespaces: {{ join "," . | quote }}
