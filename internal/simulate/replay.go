@@ -13,6 +13,7 @@ import (
 	"github.com/weir-dev/weir/internal/enforcer"
 	"github.com/weir-dev/weir/internal/enforcer/memstore"
 	"github.com/weir-dev/weir/internal/policy"
+	"github.com/weir-dev/weir/internal/sketch"
 )
 
 // Defaults of Options.
@@ -75,7 +76,7 @@ type Replay struct {
 	first, last       int64
 	general           map[string]int64 // decisions without a rule, by source
 	admitted          []int64          // by variant
-	denied            *sketch[deniedKey]
+	denied            *sketch.Sketch[deniedKey, deniedNote]
 	series            series
 	request           *enforcer.Request
 	recent            *ruleCount // of the counter before
@@ -86,6 +87,12 @@ type ruleName struct{ policy, rule string }
 type deniedKey struct {
 	rule     *ruleCount
 	identity enforcer.Identity
+}
+
+// deniedNote is who was denied, as the log has it, and when (µs).
+type deniedNote struct {
+	label       string
+	first, last int64
 }
 
 // ruleCount is what one rule did.
@@ -113,7 +120,7 @@ func New(o Options) (*Replay, error) {
 		rules:   make(map[string]*ruleCount),
 		named:   make(map[ruleName]*ruleCount),
 		general: make(map[string]int64),
-		denied:  newSketch[deniedKey](topSize),
+		denied:  sketch.New[deniedKey, deniedNote](topSize),
 	}
 	for i := range row.Rules {
 		rule := &ruleCount{row: &row.Rules[i]}
@@ -368,5 +375,9 @@ func (r *Replay) note(now int64, rule *ruleCount, id enforcer.Identity) {
 		rule.everDenied, rule.firstDenied = true, now
 	}
 	rule.lastDenied = now
-	r.denied.add(deniedKey{rule, id}, now, func() string { return r.labels.of(rule.row, r.request) })
+	item, fresh := r.denied.Add(deniedKey{rule, id}, 1)
+	if fresh {
+		item.Value.label, item.Value.first = r.labels.of(rule.row, r.request), now
+	}
+	item.Value.last = now
 }
