@@ -141,6 +141,7 @@ func (d *decision) collect() bool {
 		cost := rule.costOf(r.Attributes)
 		if never := hopeless(limits, cost); never != nil {
 			if !rule.shadow {
+				d.throttle(rule, id)
 				d.verdict = d.refuse(rule, CacheDenied, Decision{
 					Status: http.StatusTooManyRequests, Source: SourceDenyCache, Cause: "no wait makes room for this request",
 					Limit: never.row.Requests, Window: microseconds(never.row.Window),
@@ -245,6 +246,7 @@ func (d *decision) answer(a *Answer, granted bool, place int64) {
 	i := binding(d.want.counters[:d.want.enforced], a.Results, false, 0)
 	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], 0)
 	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceStore
+	d.throttle(d.want.origins[i].rule, d.want.counters[i].Identity)
 	d.count(d.want.origins[i].rule, StoreDenied)
 }
 

@@ -73,7 +73,8 @@ func (o Outcome) Names() (result, source string) {
 type tally struct {
 	decisions [outcomes]atomic.Uint64
 	// missing counts requests that lacked a part of the rule's key.
-	missing atomic.Uint64
+	missing   atomic.Uint64
+	throttled throttled
 }
 
 // tallies keeps the counts of rules over revisions. Rules that are no longer in force are dropped.

@@ -14,10 +14,10 @@ import (
 //   - no count is too low, and each is too high by at most Item.Over, which is at most N/m;
 //   - a key that was counted more than N/m times is there, and so is one that was counted more than Floor times.
 //
-// A full sketch allocates nothing more. It is not safe for concurrent use.
+// Memory is taken by New alone. A Sketch is not safe for concurrent use.
 type Sketch[K comparable, V any] struct {
-	size  int
 	total int64
+	room  []Item[K, V] // those in use come first
 	items map[K]*Item[K, V]
 	heap  byCount[K, V]
 	full  bool // some key found no room
@@ -35,7 +35,16 @@ type Item[K comparable, V any] struct {
 // New returns a sketch with room for so many keys, at least 1.
 func New[K comparable, V any](size int) *Sketch[K, V] {
 	size = max(size, 1)
-	return &Sketch[K, V]{size: size, items: make(map[K]*Item[K, V], size)}
+	return &Sketch[K, V]{
+		room: make([]Item[K, V], size), items: make(map[K]*Item[K, V], size), heap: make(byCount[K, V], 0, size),
+	}
+}
+
+// Reset forgets all keys.
+func (s *Sketch[K, V]) Reset() {
+	clear(s.room)
+	clear(s.items)
+	s.heap, s.total, s.full = s.heap[:0], 0, false
 }
 
 // Add counts a key n times, and says whether it is new. The item is good until the next Add.
@@ -44,8 +53,9 @@ func (s *Sketch[K, V]) Add(key K, n int64) (item *Item[K, V], fresh bool) {
 	item, known := s.items[key]
 	switch {
 	case known:
-	case len(s.heap) < s.size:
-		item = &Item[K, V]{Key: key}
+	case len(s.heap) < len(s.room):
+		item = &s.room[len(s.heap)]
+		item.Key = key
 		s.items[key] = item
 		heap.Push(&s.heap, item)
 	default:
@@ -60,6 +70,9 @@ func (s *Sketch[K, V]) Add(key K, n int64) (item *Item[K, V], fresh bool) {
 	heap.Fix(&s.heap, item.place)
 	return item, !known
 }
+
+// Find returns a key's item, nil if it is not there. The item is good until the next Add.
+func (s *Sketch[K, V]) Find(key K) *Item[K, V] { return s.items[key] }
 
 // Items returns all keys in the order that compare makes; it gets items of equal counts only, as those with the higher
 // count come first. A nil compare leaves their order open.

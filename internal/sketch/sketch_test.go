@@ -107,6 +107,16 @@ func TestASketchWithRoomIsExact(t *testing.T) {
 	if item, fresh := s.Add("d", 1); !fresh || item.Value != 0 || item.Count != 2 || item.Over != 1 || s.Floor() != 2 {
 		t.Errorf("the fourth key: %+v, new %v, floor %d", item, fresh, s.Floor())
 	}
+	if s.Find("b") == nil || s.Find("a") != nil { // it came once, like no other
+		t.Errorf("b is %+v, a is %+v", s.Find("b"), s.Find("a"))
+	}
+	s.Reset()
+	if s.Len() != 0 || s.Total() != 0 || s.Full() || s.Floor() != 0 || s.Find("b") != nil {
+		t.Errorf("after a reset: %d keys of %d", s.Len(), s.Total())
+	}
+	if item, fresh := s.Add("b", 2); !fresh || item.Value != 0 || item.Count != 2 || item.Over != 0 {
+		t.Errorf("the first key after a reset: %+v, new %v", item, fresh)
+	}
 }
 
 func TestAFullSketchAllocatesNothing(t *testing.T) {
