@@ -83,8 +83,13 @@ func advise(err error) error {
 	return err
 }
 
-// parseTarget reads the name of a workload: checkout, deployment/checkout or deploy/checkout.
-func parseTarget(namespace, name string) (policy.Workload, error) {
+// target reads the name of a workload, checkout, deployment/checkout or deploy/checkout, in the namespace that the flags
+// or the kubeconfig say.
+func (c *cluster) target(name string) (policy.Workload, error) {
+	namespace, err := c.namespace()
+	if err != nil {
+		return policy.Workload{}, err
+	}
 	kind, rest, found := strings.Cut(name, "/")
 	if found {
 		kinds := []string{"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"}

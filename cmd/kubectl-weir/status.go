@@ -118,21 +118,14 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 	if o.all && len(args) > 0 {
 		return usageError{fmt.Errorf("a workload and --all-namespaces exclude each other: use -n for the workload's namespace")}
 	}
-	namespace, err := o.cluster.namespace()
+	if len(args) == 0 {
+		return o.list(ctx, s)
+	}
+	w, err := o.cluster.target(args[0])
 	if err != nil {
 		return err
-	}
-	if o.all {
-		namespace = ""
 	}
 	api, err := o.cluster.client()
-	if err != nil {
-		return err
-	}
-	if len(args) == 0 {
-		return o.list(ctx, s, api, namespace)
-	}
-	w, err := parseTarget(namespace, args[0])
 	if err != nil {
 		return err
 	}
@@ -146,7 +139,18 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 	return readiness(found.Policies)
 }
 
-func (o *statusOptions) list(ctx context.Context, s streams, api client.Client, namespace string) error {
+func (o *statusOptions) list(ctx context.Context, s streams) error {
+	namespace, err := o.cluster.namespace()
+	if err != nil {
+		return err
+	}
+	if o.all {
+		namespace = ""
+	}
+	api, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
 	policies, err := listPolicies(ctx, api, namespace)
 	if err != nil {
 		return err

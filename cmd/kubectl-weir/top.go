@@ -81,11 +81,7 @@ func (o *topOptions) run(ctx context.Context, s streams, name string) error {
 			return usageError{fmt.Errorf("--metrics-url %q: want an address such as http://localhost:8080/metrics", address)}
 		}
 	}
-	namespace, err := o.cluster.namespace()
-	if err != nil {
-		return err
-	}
-	w, err := parseTarget(namespace, name)
+	w, err := o.cluster.target(name)
 	if err != nil {
 		return err
 	}
