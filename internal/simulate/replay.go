@@ -206,6 +206,14 @@ func (r *Replay) Read(ctx context.Context, log io.Reader) error {
 	var clock times
 	v, into := newValues(r.slots), newRecord(r.slots)
 	r.request = &into.request
+	formats := detection{slots: r.slots}
+	read := func(p parser, line string) error {
+		v.reset()
+		if err := p.parse(line, v); err != nil {
+			return err
+		}
+		return v.fill(&clock, into)
+	}
 	for n := 0; ; n++ {
 		const often = 1<<14 - 1
 		if n&often == 0 {
@@ -231,24 +239,20 @@ func (r *Replay) Read(ctx context.Context, log io.Reader) error {
 			continue
 		}
 		if p == nil {
-			format := r.options.Format
-			if format == Auto {
-				format = detect(line)
-			}
 			var head bool
-			if p, head, err = newParser(format, line, r.slots); err != nil {
+			if r.options.Format == Auto {
+				p, err = formats.tell(line, from.number, func(p parser) error { return read(p, line) }, r.complain)
+			} else {
+				p, head, err = newParser(r.options.Format, line, r.slots)
+			}
+			if err != nil {
 				return fmt.Errorf("line %d: %w", from.number, err)
 			}
-			if head {
+			if p == nil || head {
 				continue
 			}
 		}
-		v.reset()
-		err = p.parse(line, v)
-		if err == nil {
-			err = v.fill(&clock, into)
-		}
-		if err != nil {
+		if err := read(p, line); err != nil {
 			r.complain(from.number, err)
 			continue
 		}

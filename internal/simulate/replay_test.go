@@ -113,6 +113,46 @@ func TestLinesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// The format is that of the first lines that can be read; what comes before them is counted.
+func TestTheFormatIsToldByGoodLines(t *testing.T) {
+	const (
+		combined = `203.0.113.7 - - [05/Oct/2026:08:00:01 +0000] "GET /x HTTP/1.1" 200 5`
+		object   = `{"time":"2026-10-05T08:00:01Z","remote_addr":"203.0.113.7","method":"GET","path":"/x"}`
+		names    = `time,remote_addr,method,path`
+		values   = `2026-10-05T08:00:01Z,203.0.113.7,GET,/x`
+	)
+	for name, tc := range map[string]struct {
+		log   []string
+		wrong []int64
+		read  int64
+	}{
+		"combined, cut at its start": {[]string{`.7 - - [05/Oct/2026:08`, combined, combined}, []int64{1}, 2},
+		"combined behind nonsense":   {[]string{"nonsense", "", "more, of it", combined}, []int64{1, 3}, 1},
+		"JSON, cut at its start":     {[]string{`_addr":"203.0.113.7","method":"GET"}`, object}, []int64{1}, 1},
+		"JSON behind half an object": {[]string{`{"time":`, object}, []int64{1}, 1},
+		"CSV behind nonsense":        {[]string{"nonsense", names, values, values}, []int64{1}, 2},
+		"CSV with a bad first value": {[]string{names, "now,203.0.113.7,GET,/x", values}, []int64{2}, 1},
+		"CSV with names once more":   {[]string{names, names, values}, []int64{1}, 1},
+		"JSON behind a bare name":    {[]string{"time", object}, []int64{1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []int64
+			r := replay(t, Options{Wrong: func(n int64, _ error) { told = append(told, n) }}, tc.log...)
+			if diff := cmp.Diff(tc.wrong, told); diff != "" {
+				t.Errorf("wrong lines (-want +got):\n%s", diff)
+			}
+			if got, want := r.Result().Lines, (Lines{Read: tc.read, Wrong: int64(len(tc.wrong))}); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
+	}
+	r := newReplay(t, twoPerMinute, Options{})
+	err := r.Read(t.Context(), strings.NewReader(strings.Repeat("nonsense\n", maxUnknown+1)))
+	if err == nil || !strings.Contains(err.Error(), "name it with --format") {
+		t.Errorf("nothing but nonsense: %v", err)
+	}
+}
+
 func TestShadowRulesAndNamedFields(t *testing.T) {
 	r := replay(t, Options{Fields: map[Target]string{"header.X-Api-Key": "key", Remote: "client.addr"}},
 		`{"time":1,"client":{"addr":"203.0.113.7:4711"},"method":"GET","path":"/other","key":"acme"}`,
