@@ -186,11 +186,3 @@ func (c *cluster) completeWorkloads(cmd *cobra.Command, args []string, _ string)
 	slices.Sort(names)
 	return slices.Compact(names), nothing
 }
-
-// workload is the argument of a command that needs one.
-func workload(cmd *cobra.Command, args []string) error {
-	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
-		return usageError{fmt.Errorf("%w: name the workload, for example checkout", err)}
-	}
-	return nil
-}

@@ -44,12 +44,7 @@ With --redis the command looks at what the pods themselves report. Without it, i
 The exit code is 1 if a policy that is shown is not ready.`,
 		Example: `  kubectl weir status
   kubectl weir status checkout -n shop --redis localhost:6379`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		},
+		Args: workloadOrAll,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args) },
 	}
 	o.cluster = newCluster(cmd)

@@ -18,8 +18,8 @@ const (
 	CSV      Format = "csv"      // the first line has the names of the columns
 )
 
-// Formats lists them.
-func Formats() []Format { return []Format{Auto, Combined, JSON, CSV} }
+// Formats lists their names.
+func Formats() []string { return []string{string(Auto), string(Combined), string(JSON), string(CSV)} }
 
 // detect says what a line is in, if it is in a format at all.
 func detect(line string) Format {
