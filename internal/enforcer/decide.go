@@ -256,6 +256,7 @@ func (d *decision) admit(a *Answer, place, after int64, by Outcome) {
 	i := binding(d.want.counters[:d.want.enforced], a.Results, true, after)
 	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], after)
 	d.verdict.Allowed, d.verdict.Status, d.verdict.RetryAfter = true, http.StatusOK, 0
+	d.verdict.MoreAfter = microseconds(d.want.counters[i].Limit.MoreAfter(&a.Results[i]))
 	_, d.verdict.Source = by.Names()
 	d.countShadows(a, place)
 	d.count(d.want.origins[i].rule, by)
@@ -305,7 +306,7 @@ func (d *decision) describe(o origin, cost int64, r *algorithm.Result, after int
 	v.Policy, v.Rule = o.rule.policy, o.rule.name
 	v.Limit, v.Window = o.limit.row.Requests, microseconds(o.limit.row.Window)
 	v.Remaining = r.Remaining + after*cost
-	v.RetryAfter, v.ResetAfter = 0, microseconds(r.ResetAfter)
+	v.RetryAfter, v.ResetAfter, v.MoreAfter = 0, microseconds(r.ResetAfter), 0
 	if r.Satisfiable {
 		v.RetryAfter = microseconds(r.RetryAfter)
 	}
