@@ -371,6 +371,7 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	e.table.members.hear(standing.Count, now)
 	e.table.standing = &standing
 	e.settle(now)
+	e.reportDenied(ctx, now)
 	return nil
 }
 
