@@ -165,11 +165,7 @@ type told struct {
 
 func top(t *testing.T, args []string) (told, error) {
 	t.Helper()
-	path, err := tool()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), path, append(args, "--count", "1", "-o", "json")...).Output()
+	out, err := exec.CommandContext(t.Context(), env.Build(t, "cmd/kubectl-weir"), append(args, "--count", "1", "-o", "json")...).Output()
 	if err != nil {
 		return told{}, fmt.Errorf("%w: %s", err, out)
 	}
@@ -200,9 +196,7 @@ func TestTopFindsWhoIsDeniedMost(t *testing.T) {
 	seed := rand.Uint64()
 	rand.New(rand.NewPCG(seed, 1)).Shuffle(len(flood), func(i, j int) { flood[i], flood[j] = flood[j], flood[i] })
 	truth := make(map[string]int64)
-	if _, err := tool(); err != nil { // before, for what is reported is of the last minute or two
-		t.Fatal(err)
-	}
+	env.Build(t, "cmd/kubectl-weir") // before, for what is reported is of the last minute or two
 	cached := f.send(t, flood, truth)
 	var total int64
 	for _, n := range truth {
@@ -294,10 +288,7 @@ func (f *flooded) send(t *testing.T, keys []string, truth map[string]int64) (cac
 // people see names, and the first digits of hashes.
 func (f *flooded) people(t *testing.T) {
 	t.Helper()
-	path, err := tool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := env.Build(t, "cmd/kubectl-weir")
 	for _, args := range [][]string{
 		f.topArgs("--count", "1", "--identities", "3"),
 		// Whoever may not see the metrics, or has none, still sees who is denied.
