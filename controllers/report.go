@@ -42,8 +42,7 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 	if in.table.state == tableOurs {
 		m.reporting = m.reporting.observe(in.table.published.Members, in.now)
 	}
-	for i := range in.policies {
-		p := &in.policies[i]
+	for _, p := range unseenFirst(in.policies) {
 		f, remembered := observe(in, d, p, m.policies[p.UID])
 		status := statusOf(f)
 		if !remembered.reported && conditionIs(status.Conditions, v1alpha1.ConditionEnforced, metav1.ConditionTrue) {
@@ -72,6 +71,19 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 		}
 	}
 	return again, rest, err
+}
+
+// unseenFirst puts the policies first whose status does not tell of their generation yet.
+func unseenFirst(policies []v1alpha1.RateLimitPolicy) []*v1alpha1.RateLimitPolicy {
+	ordered := make([]*v1alpha1.RateLimitPolicy, 0, len(policies))
+	for _, seen := range []bool{false, true} {
+		for i := range policies {
+			if p := &policies[i]; observedBefore(p) == seen {
+				ordered = append(ordered, p)
+			}
+		}
+	}
+	return ordered
 }
 
 // observe turns what a pass knows into the facts of one policy, and into what to remember of it.
