@@ -34,7 +34,7 @@ const (
 // again, after how long the passing of time alone may change one, zero for never.
 func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again time.Duration, rest bool, err error) {
 	m := in.memory
-	written := 0
+	written, first := 0, false
 	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies && !in.table.hasTombstone()
 	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
 	m.forgetOthers(in.policies)
@@ -51,10 +51,13 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 		}
 		due, later := statusDue(f, status, remembered)
 		switch {
+		case due && first && observedBefore(p):
+			later = statusEvery // behind the first statuses of other workloads
 		case due && written == statusesPerPass:
 			rest = true
 		case due:
 			written++
+			first = first || !observedBefore(p)
 			remembered.statusWritten = in.now
 			var failed error
 			later, failed = r.writeStatus(ctx, p, status)
