@@ -494,6 +494,30 @@ func TestAPassLeavesStatusesToTheNext(t *testing.T) {
 	}
 }
 
+// The first statuses go before second ones, which come due when the first ones take long.
+func TestFirstStatusesGoFirst(t *testing.T) {
+	w := newWorld(t)
+	var policies []v1alpha1.RateLimitPolicy
+	for n := range statusesPerPass + 2 {
+		policies = append(policies, limit(fmt.Sprintf("policy-%02d", n), 5))
+	}
+	w.has(policies...)
+	w.deployment = &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{UID: "d"}, Status: appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, ReadyReplicas: 1},
+	}
+	for range 3 { // the row, then most of the statuses, and later, when those that were written tell of pods that do not report
+		if _, err := w.reconcile(t.Context(), checkout, w.now); err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(2 * settleTime)
+	}
+	for _, p := range w.cached.items {
+		if len(p.Status.Conditions) == 0 {
+			t.Errorf("%s has no status", p.Name)
+		}
+	}
+}
+
 func TestAStatusThatIsRefusedKeepsNoOtherFromBeingWritten(t *testing.T) {
 	refused := errors.New("an admission policy denied the request")
 	w := newWorld(t)

@@ -35,7 +35,7 @@ const (
 // again, after how long the passing of time alone may change one, zero for never.
 func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again time.Duration, rest bool, err error) {
 	m := in.memory
-	written := 0
+	written, first := 0, false
 	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies && !in.table.hasTombstone()
 	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
 	m.forgetOthers(in.policies)
@@ -43,8 +43,7 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 	if in.table.state == tableOurs {
 		m.reporting = m.reporting.observe(in.table.published.Members, in.now)
 	}
-	for i := range in.policies {
-		p := &in.policies[i]
+	for _, p := range unseenFirst(in.policies) {
 		f, remembered := observe(in, d, p, m.policies[p.UID])
 		status := statusOf(f)
 		if !remembered.reported && conditionIs(status.Conditions, v1alpha1.ConditionEnforced, metav1.ConditionTrue) {
@@ -53,10 +52,13 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 		}
 		due, later := statusDue(f, status, remembered)
 		switch {
+		case due && first && observedBefore(p):
+			later = statusEvery // behind the first statuses of other workloads
 		case due && written == statusesPerPass:
 			rest = true
 		case due:
 			written++
+			first = first || !observedBefore(p)
 			remembered.statusWritten = in.now
 			var failed error
 			later, failed = r.writeStatus(ctx, p, status)
@@ -73,6 +75,19 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 		}
 	}
 	return again, rest, err
+}
+
+// unseenFirst puts the policies first whose status does not tell of their generation yet.
+func unseenFirst(policies []v1alpha1.RateLimitPolicy) []*v1alpha1.RateLimitPolicy {
+	ordered := make([]*v1alpha1.RateLimitPolicy, 0, len(policies))
+	for _, seen := range []bool{false, true} {
+		for i := range policies {
+			if p := &policies[i]; observedBefore(p) == seen {
+				ordered = append(ordered, p)
+			}
+		}
+	}
+	return ordered
 }
 
 // observe turns what a pass knows into the facts of one policy, and into what to remember of it.

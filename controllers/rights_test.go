@@ -32,7 +32,7 @@ func answerReviews(t *testing.T, refuses bool, allow func(authorizationv1.Resour
 	}))
 	t.Cleanup(server.Close)
 	// JSON, as the answers are.
-	return &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	return &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
 func TestRights(t *testing.T) {

@@ -66,12 +66,21 @@ func TestAnIdleClusterWritesNothing(t *testing.T) {
 	if err := w.admin.Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, max(patience, 2*idle), func(context.Context) error {
+	ctx, cancel := context.WithTimeout(t.Context(), max(patience, 2*idle))
+	defer cancel()
+	since := time.Now()
+	err := process.Poll(ctx, resync/2, func(context.Context) error {
+		if passed := time.Since(since); passed < idle {
+			return fmt.Errorf("%v have passed", passed)
+		}
 		if m.passes() < began+4*max(resyncs, idle.Seconds()/resync.Seconds()*0.9) {
 			return errors.New("the workloads were not looked at often enough")
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := m.writes(); got != writes {
 		t.Errorf("%v rows, counts and statuses written, were %v", got, writes)
 	}

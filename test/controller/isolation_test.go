@@ -68,7 +68,7 @@ func TestNoPolicyTroublesTheOthers(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("an edit was in the table after %v usually and %v with trouble (median), %v and %v at worst; in %v: %d flips, %d changes, %d refused",
 		middle(usual), middle(troubled), slices.Max(usual), slices.Max(troubled), took.Round(time.Second), flips, changes, refused)
-	if middle(troubled) > 5*middle(usual)+200*time.Millisecond || slices.Max(troubled) > 10*time.Second {
+	if middle(troubled) > 5*middle(usual)+500*time.Millisecond || slices.Max(troubled) > 10*time.Second {
 		t.Error("the others' edits were slowed down")
 	}
 	if flips < 5 || changes < 50 || refused < len(whatIsRefused) {

@@ -43,6 +43,10 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 	w.waitReplicas(3)
 	w.waitCondition("login", v1alpha1.ConditionEnforced, metav1.ConditionTrue, v1alpha1.ReasonEnforced)
 	p := w.waitCondition("login", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	for _, condition := range []string{"Accepted", "Programmed", "Enforced", "Ready"} {
+		kubectl(t, i.cluster, "", "wait", "--for=condition="+condition, "-n", w.Namespace, "--timeout=10s",
+			"ratelimitpolicies.ratelimit.weir.dev/login")
+	}
 	if got := p.Status.Enforcers.Summary; got != "3/3" {
 		t.Errorf("summary %q, want 3/3", got)
 	}
