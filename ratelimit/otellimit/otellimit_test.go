@@ -75,7 +75,7 @@ func (w *world) named(name string) tracetest.SpanStubs {
 func attributes(s tracetest.SpanStub) map[string]string {
 	found := map[string]string{}
 	for _, a := range s.Attributes {
-		found[string(a.Key)] = a.Value.Emit()
+		found[string(a.Key)] = a.Value.String()
 	}
 	return found
 }
