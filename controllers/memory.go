@@ -25,6 +25,7 @@ type memory struct {
 	// hadPolicies says that the workload had policies while this process led: its row must become a tombstone.
 	hadPolicies bool
 	ready       readyHistory
+	reporting   reportHistory
 	policies    map[types.UID]policyMemory
 }
 
@@ -112,4 +113,34 @@ func (h readyHistory) changes() time.Time {
 		return time.Time{}
 	}
 	return h[1].at.Add(settleTime)
+}
+
+// reportHistory is since when each pod has reported; a pod that did when the table was first read, since the zero time. nil
+// while the table has not been read.
+type reportHistory map[string]time.Time
+
+// observe takes the pods that report now.
+func (h reportHistory) observe(members []policy.Report, now time.Time) reportHistory {
+	next := make(reportHistory, len(members))
+	for _, m := range members {
+		since, known := h[m.Pod]
+		if !known && h != nil {
+			since = now
+		}
+		next[m.Pod] = since
+	}
+	return next
+}
+
+// joined is the number of pods that have not reported for 15 s yet, and when that changes; zero when it does not.
+func (h reportHistory) joined(now time.Time) (count int, changes time.Time) {
+	for _, since := range h {
+		if ends := since.Add(settleTime); now.Before(ends) {
+			count++
+			if changes.IsZero() || ends.Before(changes) {
+				changes = ends
+			}
+		}
+	}
+	return count, changes
 }

@@ -3,6 +3,8 @@ package controllers
 import (
 	"testing"
 	"time"
+
+	"github.com/weir-dev/weir/internal/policy"
 )
 
 func TestReadyHistory(t *testing.T) {
@@ -53,5 +55,36 @@ func TestReadyHistory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestReportHistory(t *testing.T) {
+	now := testTime
+	var h reportHistory
+	for _, step := range []struct {
+		what    string
+		after   time.Duration
+		pods    string
+		joined  int
+		changes time.Duration // from now; 0 for never
+	}{
+		{"those of the first look have reported for ever", 0, "abc", 0, 0},
+		{"two joined", time.Minute, "abcde", 2, 15 * time.Second},
+		{"another one, later", 5 * time.Second, "abcdef", 3, 10 * time.Second},
+		{"one that left is forgotten", 5 * time.Second, "abcdf", 2, 5 * time.Second},
+		{"the first has settled", 5 * time.Second, "abcdf", 1, 5 * time.Second},
+		{"all have", 5 * time.Second, "abcdf", 0, 0},
+		{"one that comes back joins anew", time.Second, "abcdef", 1, 15 * time.Second},
+	} {
+		now = now.Add(step.after)
+		var members []policy.Report
+		for _, pod := range step.pods {
+			members = append(members, policy.Report{Member: string(pod) + "/1", Pod: string(pod)})
+		}
+		h = h.observe(members, now)
+		joined, at := h.joined(now)
+		if joined != step.joined || wait(now, at) != step.changes {
+			t.Errorf("%s: %d joined, changes in %v; want %d and %v", step.what, joined, wait(now, at), step.joined, step.changes)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ type world struct {
 	configWrites int
 	table        *memoryTable
 	statuses     int
+	statusErr    map[string]error // of writing a status, by the policy's name
 	events       int
 	now          time.Time
 	*Reconciler
@@ -78,7 +80,7 @@ func (w *world) pass(t *testing.T) (requeueAfter time.Duration) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result.RequeueAfter != afterOtherRows().RequeueAfter {
+		if result.RequeueAfter != behindOthers().RequeueAfter {
 			return result.RequeueAfter
 		}
 	}
@@ -191,6 +193,9 @@ func (s statusWriter) Patch(_ context.Context, object client.Object, _ client.Pa
 	written, ok := object.(*v1alpha1.RateLimitPolicy)
 	if !ok {
 		return errors.New("only policies have a status")
+	}
+	if err := s.world.statusErr[written.Name]; err != nil {
+		return err
 	}
 	s.world.statuses++
 	for i := range s.world.cached.items {
@@ -467,5 +472,69 @@ func TestAStoreThatMayDropRowsIsNamedInTheStatus(t *testing.T) {
 		if c == nil || !strings.Contains(c.Message, "maxmemory-policy is allkeys-lru") {
 			t.Errorf("%s is %+v", condition, c)
 		}
+	}
+}
+
+// A workload with many policies lets others, and its own next edit, have their turn between its statuses.
+func TestAPassLeavesStatusesToTheNext(t *testing.T) {
+	w := newWorld(t)
+	var policies []v1alpha1.RateLimitPolicy
+	for n := range 2*statusesPerPass + 3 {
+		policies = append(policies, limit(fmt.Sprintf("policy-%02d", n), 5))
+	}
+	w.has(policies...)
+	for pass, want := range []int{0, statusesPerPass, 2 * statusesPerPass, len(policies)} {
+		result, err := w.reconcile(t.Context(), checkout, w.now)
+		if err != nil || w.statuses != want {
+			t.Errorf("pass %d: %d statuses written (%v), want %d", pass, w.statuses, err, want)
+		}
+		if more := result == behindOthers(); more != (want < len(policies)) {
+			t.Errorf("pass %d: next look after %v", pass, result)
+		}
+	}
+}
+
+func TestAStatusThatIsRefusedKeepsNoOtherFromBeingWritten(t *testing.T) {
+	refused := errors.New("an admission policy denied the request")
+	w := newWorld(t)
+	w.has(limit("export", 5), limit("login", 5))
+	w.statusErr = map[string]error{"export": refused}
+	if _, err := w.reconcile(t.Context(), checkout, w.now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.reconcile(t.Context(), checkout, w.now); !errors.Is(err, refused) {
+		t.Errorf("got %v, want the refusal", err)
+	}
+	if w.statuses != 1 || len(w.cached.items[1].Status.Conditions) == 0 {
+		t.Errorf("%d statuses written, want that of login", w.statuses)
+	}
+}
+
+// What makes the count fall must not wait behind everybody's statuses, even if a status of this workload comes due earlier.
+func TestLookingAgainIsUrgentWhilePodsWaitForIt(t *testing.T) {
+	w := newWorld(t)
+	w.has(limit("login", 5))
+	w.deployment = &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{UID: "d"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(3))},
+		Status: appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, ReadyReplicas: 3},
+	}
+	look := func(after time.Duration) (time.Duration, int) {
+		w.now = w.now.Add(after)
+		for {
+			result, err := w.reconcile(t.Context(), checkout, w.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result != behindOthers() {
+				return result.RequeueAfter, *result.Priority
+			}
+		}
+	}
+	if after, priority := look(0); after != settleTime || priority != lookPriority {
+		t.Errorf("for the status: next look after %v with priority %d, want %v and %d", after, priority, settleTime, lookPriority)
+	}
+	w.deployment.Status.ReadyReplicas = 2
+	if after, priority := look(5 * time.Second); after != 10*time.Second || priority != 0 {
+		t.Errorf("for the status, and 20 s later for the count: next look after %v with priority %d, want 10 s and 0", after, priority)
 	}
 }

@@ -18,6 +18,9 @@ const (
 	defaultResync = 30 * time.Second
 	// tombstoneResync is the same for a workload without policies, whose tombstone expires after 24 h.
 	tombstoneResync = time.Hour
+	// lookPriority is that of looking again although nothing has happened: behind what a sweep found, and so behind the first
+	// statuses of new policies.
+	lookPriority = handler.LowPriority - 1
 	// retryTable is how soon a workload is tried again whose table did not answer.
 	retryTable = 5 * time.Second
 )
@@ -64,23 +67,27 @@ func (r *Reconciler) reconcile(ctx context.Context, w policy.Workload, now time.
 		return reconcile.Result{}, err
 	}
 	if wrote {
-		return afterOtherRows(), nil
+		return behindOthers(), nil
 	}
-	again, err := r.report(ctx, in, d)
-	if err != nil {
+	again, rest, err := r.report(ctx, in, d)
+	switch {
+	case err != nil:
 		return reconcile.Result{}, err
+	case rest:
+		return behindOthers(), nil
 	}
 	return r.next(in, d, again), nil
 }
 
-// afterOtherRows comes back for the statuses: ten of them take longer than the row of another workload, which may wait.
-func afterOtherRows() reconcile.Result {
-	priority := handler.LowPriority
-	return reconcile.Result{RequeueAfter: time.Millisecond, Priority: &priority}
-}
+// behindOthers comes back for statuses, which may wait for the row of another workload: ten of them take longer. It keeps
+// the priority, so that the statuses of an edit do not wait for those of a sweep.
+func behindOthers() reconcile.Result { return reconcile.Result{RequeueAfter: time.Millisecond} }
 
 // next is the one place that says when to look at the workload again although nothing has happened: at the latest at
-// the jittered resync, earlier when the passing of time alone changes something. The resync makes way for changes.
+// the jittered resync, earlier when the passing of time alone changes something.
+//
+// Looking again makes way for changes and for the first statuses of other workloads, unless pods wait for what may come of
+// it. There is one wait, so it is urgent if anything that is waited for is, even if something else comes earlier.
 func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.Result {
 	if d.forget {
 		return reconcile.Result{}
@@ -89,11 +96,17 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 	if len(in.policies) == 0 && (in.table.state == tableOurs || in.table.state == tableNone) {
 		resync = max(resync, tombstoneResync)
 	}
-	after, priority := jitter(resync), handler.LowPriority
+	after, priority := jitter(resync), lookPriority
 	within := func(wait time.Duration) {
-		if wait > 0 && wait < after {
-			after, priority = wait, 0
+		if wait > 0 {
+			after = min(after, wait)
 		}
+	}
+	urgent := func(wait time.Duration) {
+		if wait > 0 {
+			priority = 0
+		}
+		within(wait)
 	}
 	if in.table.state == tableUnreachable {
 		within(jitter(retryTable))
@@ -101,15 +114,15 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 	if in.table.state == tableElsewhere {
 		within(jitter(askEvery))
 	}
-	within(in.snapshot.again)
+	within(again)
+	urgent(in.snapshot.again)
 	if d.replicas != nil {
-		within(d.lookAgain)
+		urgent(d.lookAgain)
 		if held := in.table.published.Replicas; in.table.state == tableOurs && !in.table.newer && d.writeReplicas &&
 			(held == nil || !sameJSON(*held, *d.replicas)) {
-			within(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
+			urgent(max(in.memory.written.Add(replicasEvery).Sub(in.now), time.Millisecond))
 		}
 	}
-	within(again)
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
 

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -24,18 +25,24 @@ const (
 	// answerTime is what pods that report get to run a new generation before the status tells of the waiting: usually
 	// they do in a fraction of it, and one write tells both.
 	answerTime = time.Second
+	// statusesPerPass bounds how long a pass takes: until it ends, nothing else is done for the workload.
+	statusesPerPass = 8
 	// outageGrace is how long the table must have been away before the statuses of what was written say so.
 	outageGrace = 15 * time.Second
 )
 
-// report writes the status of every policy of the workload where it differs. It says after how long the passing of time
-// alone may change one; zero for never.
-func (r *Reconciler) report(ctx context.Context, in *input, d decision) (time.Duration, error) {
+// report writes the status of every policy of the workload where it differs. rest says that it left some for another pass;
+// again, after how long the passing of time alone may change one, zero for never.
+func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again time.Duration, rest bool, err error) {
 	m := in.memory
+	written := 0
 	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies && !in.table.hasTombstone()
 	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
 	m.forgetOthers(in.policies)
-	again := wait(in.now, m.ready.changes())
+	again = wait(in.now, m.ready.changes())
+	if in.table.state == tableOurs {
+		m.reporting = m.reporting.observe(in.table.published.Members, in.now)
+	}
 	for i := range in.policies {
 		p := &in.policies[i]
 		f, remembered := observe(in, d, p, m.policies[p.UID])
@@ -44,17 +51,28 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (time.Du
 			r.metrics.propagation.Observe(in.now.Sub(remembered.seen).Seconds())
 			remembered.reported = true
 		}
-		later, err := r.writeStatus(ctx, in, p, status, f, &remembered)
-		m.policies[p.UID] = remembered
-		if err != nil {
-			return 0, err
+		due, later := statusDue(f, status, remembered)
+		switch {
+		case due && written == statusesPerPass:
+			rest = true
+		case due:
+			written++
+			remembered.statusWritten = in.now
+			var failed error
+			later, failed = r.writeStatus(ctx, p, status)
+			err = errors.Join(err, failed) // one that is refused keeps no other policy from its status
 		}
+		m.policies[p.UID] = remembered
 		again = sooner(again, later)
 		if f.standing.reporting() > 0 || f.ready > 0 {
 			again = sooner(again, wait(in.now, remembered.overdueAt()))
 		}
+		if f.overdue && f.rolls() {
+			_, changes := m.reporting.joined(in.now)
+			again = sooner(again, wait(in.now, changes))
+		}
 	}
-	return again, nil
+	return again, rest, err
 }
 
 // observe turns what a pass knows into the facts of one policy, and into what to remember of it.
@@ -84,6 +102,7 @@ func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered poli
 			failure: in.snapshot.failure,
 		},
 	}
+	f.joined, _ = in.memory.reporting.joined(in.now)
 	if row := in.snapshot.row; row != nil {
 		f.snapshot.has, f.snapshot.revision = has(*row, p), row.Revision
 	}
@@ -155,18 +174,19 @@ func (m *memory) forgetOthers(policies []v1alpha1.RateLimitPolicy) {
 	}
 }
 
-// writeStatus writes a status that differs from the one before, unless it has to wait: then it says for how long.
+// statusDue says whether a status must be written, or after how long if it has to wait; zero if it does not differ.
+func statusDue(f facts, status v1alpha1.RateLimitPolicyStatus, remembered policyMemory) (due bool, later time.Duration) {
+	if equality.Semantic.DeepEqual(f.previous, status) {
+		return false, 0
+	}
+	later = holdBack(f, status, remembered)
+	return later == 0, later
+}
+
+// writeStatus writes a status, and says after how long to try again if the policy has changed in the meantime.
 func (r *Reconciler) writeStatus(
-	ctx context.Context, in *input, p *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus, f facts,
-	remembered *policyMemory,
+	ctx context.Context, p *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus,
 ) (time.Duration, error) {
-	if equality.Semantic.DeepEqual(p.Status, status) {
-		return 0, nil
-	}
-	if hold := holdBack(f, status, *remembered); hold > 0 {
-		return hold, nil
-	}
-	remembered.statusWritten = in.now
 	changed := p.DeepCopy()
 	changed.Status = status
 	patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
@@ -204,12 +224,18 @@ var toldConditions = []v1alpha1.ConditionType{
 	v1alpha1.ConditionAccepted, v1alpha1.ConditionProgrammed, v1alpha1.ConditionEnforced, v1alpha1.ConditionSnapshotWritten,
 }
 
-// tell emits an event for each condition that flipped to True or False.
+// tell emits an event for each condition that flipped to True or False. A policy that is written as soon as it is accepted is
+// told of once.
 func (r *Reconciler) tell(before, after *v1alpha1.RateLimitPolicy) {
 	for _, condType := range toldConditions {
-		was, is := findCondition(before.Status.Conditions, condType), findCondition(after.Status.Conditions, condType)
-		if is == nil || is.Status == metav1.ConditionUnknown || was != nil && was.Status == is.Status {
+		is := flipped(before, after, condType)
+		if is == nil || is.Status == metav1.ConditionUnknown {
 			continue
+		}
+		if condType == v1alpha1.ConditionAccepted && is.Status == metav1.ConditionTrue {
+			if p := flipped(before, after, v1alpha1.ConditionProgrammed); p != nil && p.Status == metav1.ConditionTrue {
+				continue
+			}
 		}
 		eventType := corev1.EventTypeNormal
 		if is.Status == metav1.ConditionFalse {
@@ -217,6 +243,15 @@ func (r *Reconciler) tell(before, after *v1alpha1.RateLimitPolicy) {
 		}
 		r.recorder.Eventf(after, nil, eventType, is.Reason, string(condType), "%s", is.Message)
 	}
+}
+
+// flipped is a condition whose status is another one than before; nil if it is the same or absent.
+func flipped(before, after *v1alpha1.RateLimitPolicy, condType v1alpha1.ConditionType) *metav1.Condition {
+	was, is := findCondition(before.Status.Conditions, condType), findCondition(after.Status.Conditions, condType)
+	if is == nil || was != nil && was.Status == is.Status {
+		return nil
+	}
+	return is
 }
 
 func conditionIs(conditions []metav1.Condition, condType v1alpha1.ConditionType, status metav1.ConditionStatus) bool {

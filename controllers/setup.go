@@ -148,6 +148,16 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 	if err := mgr.Add(options.Leadership); err != nil {
 		return err
 	}
+	may, err := newRights(mgr.GetConfig(), mgr.GetLogger().WithName("rights"), neededRights(options.Namespaces, options.Snapshots))
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(may); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("rights", may.check); err != nil {
+		return err
+	}
 	build := builder.TypedControllerManagedBy[policy.Workload](mgr)
 	if options.Snapshots {
 		build = build.WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.ConfigMap{},

@@ -37,6 +37,8 @@ type facts struct {
 	forwardedIgnored bool
 	// settled is the number of pods that have been ready for 15 s, ready the number of those that are now.
 	settled, ready int
+	// joined is the number of pods that began to report less than 15 s ago.
+	joined int
 	// overdue says that for 15 s fewer pods than are ready have run this generation.
 	overdue bool
 
@@ -246,7 +248,7 @@ func enforcedOf(f facts, programmed verdict) verdict {
 		v.message = fmt.Sprintf("%d of %d pods enforce this generation", current, due)
 	case f.settled == 0 && f.standing.reporting() == 0:
 		v.reason, v.message = v1alpha1.ReasonNoReplicas, "The ready pods have just started"
-	case f.overdue:
+	case f.overdue && !f.rolls():
 		return shortfall(f)
 	case before != nil && before.Status != metav1.ConditionUnknown:
 		v.status, v.reason, v.message = before.Status, v1alpha1.ConditionReason(before.Reason), before.Message
@@ -321,6 +323,13 @@ func stalledOf(f facts) (verdict, bool) {
 
 // expected are the pods that should enforce: those that have been ready for 15 s, and at least those that report.
 func (f facts) expected() int { return max(f.settled, f.standing.reporting()) }
+
+// rolls says that pods come and go faster than they settle: there are always some that are ready and have not reported yet,
+// but no more than those that have just begun to, so none of them need have been ready for 15 s.
+func (f facts) rolls() bool {
+	missing := f.settled - f.standing.reporting()
+	return len(f.standing.behind)+len(f.standing.old) == 0 && missing > 0 && missing <= f.joined
+}
 
 // conditionOfThisGeneration is the condition that the status has, if it is about the present generation.
 func (f facts) conditionOfThisGeneration(condType v1alpha1.ConditionType) *metav1.Condition {

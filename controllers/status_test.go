@@ -311,6 +311,63 @@ func TestStatus(t *testing.T) {
 				"Ready=True Ready: The ready pods have just started",
 			},
 		},
+		"pods that roll all the time, so that some have just started": {
+			facts: func(f *facts) {
+				f.standing, f.overdue, f.joined = standing{current: []string{"a", "b"}}, true, 1
+				f.previous = previously(2, programmed, enforced)
+			},
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=True Ready: 3 of 3 pods enforce this generation",
+			},
+		},
+		"a canary beside the target": {
+			facts: func(f *facts) { f.standing = standing{current: []string{"a", "b", "c", "canary"}} },
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 4 of 4 pods enforce this generation",
+				"Ready=True Ready: 4 of 4 pods enforce this generation",
+			},
+		},
+		"a canary whose library skips a rule": {
+			facts: func(f *facts) {
+				f.standing = standing{current: []string{"a", "b", "c"}, old: []string{"canary"}}
+			},
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 4 pods enforce this generation",
+				"Ready=True Ready: 3 of 4 pods enforce this generation",
+			},
+		},
+		"a target that is scaled to zero while a copy of it serves": {
+			facts: func(f *facts) { f.settled, f.ready = 0, 0 },
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=True Ready: 3 of 3 pods enforce this generation",
+			},
+		},
+		"a target that does not exist while a Rollout's pods serve": {
+			facts: func(f *facts) { f.exists, f.settled, f.ready = false, 0, 0 },
+			want: []string{
+				"Accepted=False TargetNotFound: Deployment checkout does not exist in namespace shop",
+				programmedTrue,
+				"Enforced=True Enforced: 3 of 3 pods enforce this generation",
+				"Ready=False TargetNotFound: Deployment checkout does not exist in namespace shop",
+			},
+		},
+		"pods behind are told although others roll": {
+			facts: func(f *facts) {
+				f.standing, f.overdue, f.joined = standing{current: []string{"a"}, behind: []string{"b"}}, true, 3
+				f.previous = previously(2, programmed, enforced)
+			},
+			want: []string{
+				acceptedTrue, programmedTrue,
+				"Enforced=False ReplicasNotReporting: 1 of 3 pods do not report; those that do: a, b",
+				"Ready=False ReplicasNotReporting: 1 of 3 pods do not report; those that do: a, b",
+			},
+		},
 		"scaled to zero": {
 			facts: func(f *facts) { f.standing, f.settled, f.ready = standing{}, 0, 0 },
 			want: []string{

@@ -242,3 +242,19 @@ func TestRetryJitter(t *testing.T) {
 		t.Errorf("100 clients were told only %d different times", len(seen))
 	}
 }
+
+// The last admission of a bucket and the denial behind it tell the same: when the next token is there.
+func TestTheFieldTellsOfOneThing(t *testing.T) {
+	_, get := answers(t, `
+  rules:
+    - {name: r, limits: [{requests: 3, window: 1m}]}
+`, nil)
+	for _, want := range []string{
+		`"checkout/r";r=2;t=20`, `"checkout/r";r=1;t=20`, `"checkout/r";r=0;t=20`, `"checkout/r";r=0;t=20`,
+	} {
+		_, header, _ := get()
+		if got := header.Get("RateLimit"); got != want {
+			t.Errorf("RateLimit %s, want %s", got, want)
+		}
+	}
+}

@@ -13,6 +13,9 @@ import (
 //
 //	RateLimit-Policy: "checkout/exports";q=5;w=60
 //	RateLimit: "checkout/exports";r=0;t=40
+//
+// t is the time in seconds until there is more than r: RetryAfter of a denial, MoreAfter of an admission, and absent
+// where that is 0.
 func (d *Decision) SetHeader(h http.Header) { d.setHeader(h, d.RetryAfter) }
 
 func (d *Decision) setHeader(h http.Header, retryAfter time.Duration) {
@@ -36,14 +39,22 @@ func (d *Decision) setHeader(h http.Header, retryAfter time.Duration) {
 
 	b = append(b[:name], ";r="...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
-	if reset := d.reset(); reset > 0 {
+	if more := d.more(); more > 0 {
 		b = append(b, ";t="...)
-		b = strconv.AppendInt(b, seconds(reset), 10)
+		b = strconv.AppendInt(b, seconds(more), 10)
 	}
 	h["Ratelimit"] = []string{string(b)}
 }
 
-// reset is when it is worth to come back.
+// more is when there is more than what remains.
+func (d *Decision) more() time.Duration {
+	if d.Allowed {
+		return d.MoreAfter
+	}
+	return d.RetryAfter
+}
+
+// reset is when all is there again or, of a denial, when it is worth to come back.
 func (d *Decision) reset() time.Duration {
 	if d.Allowed {
 		return d.ResetAfter

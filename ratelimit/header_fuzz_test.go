@@ -22,7 +22,7 @@ func FuzzHeaderParsesBack(f *testing.F) {
 			Allowed: allowed, Policy: policyName, Rule: rule, Limit: limit, Remaining: remaining, Window: time.Duration(window) * time.Second,
 		}
 		if allowed {
-			d.ResetAfter = time.Duration(wait) * time.Microsecond
+			d.MoreAfter = time.Duration(wait) * time.Microsecond
 		} else {
 			d.RetryAfter = time.Duration(wait) * time.Microsecond
 		}

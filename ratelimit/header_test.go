@@ -17,8 +17,12 @@ func TestHeader(t *testing.T) {
 		want     http.Header
 	}{
 		"admitted": {
-			Decision{Allowed: true, Policy: "p", Rule: "r", Limit: 6, Window: time.Minute, Remaining: 5, ResetAfter: 10 * time.Second},
+			Decision{Allowed: true, Policy: "p", Rule: "r", Limit: 6, Window: time.Minute, Remaining: 5, ResetAfter: 10 * time.Second, MoreAfter: 10 * time.Second},
 			http.Header{"Ratelimit-Policy": {`"p/r";q=6;w=60`}, "Ratelimit": {`"p/r";r=5;t=10`}},
+		},
+		"admitted, and it is not known when there is more": {
+			Decision{Allowed: true, Policy: "p", Rule: "r", Limit: 6, Window: time.Minute, Remaining: 5, ResetAfter: time.Minute},
+			http.Header{"Ratelimit-Policy": {`"p/r";q=6;w=60`}, "Ratelimit": {`"p/r";r=5`}},
 		},
 		"a full limit resets at no time": {
 			Decision{Allowed: true, Policy: "p", Rule: "r", Limit: 6, Window: time.Minute, Remaining: 6},

@@ -64,6 +64,9 @@ func New(o Options) (*Limiter, error) {
 		Logger:              o.Logger,
 		Tracer:              o.Tracer,
 	}
+	if o.IdentityName != nil {
+		internal.IdentityName = func(r *enforcer.Request) string { return o.IdentityName(Request(*r)) }
+	}
 	switch {
 	case o.Policies != nil:
 		internal.Table, internal.TableApart = sourceTable{o.Policies, workload}, true

@@ -64,6 +64,11 @@ type Decision struct {
 	// ResetAfter is when all of the limit would be there again, if nobody came: 40 s.
 	ResetAfter time.Duration
 
+	// MoreAfter is when more than Remaining would be admitted, if nobody came: the next token of a bucket, the end of a fixed
+	// window. 0 if nothing is missing or not Allowed, and where it is not known: with the algorithms that slide, and by
+	// local shares.
+	MoreAfter time.Duration
+
 	// Source says who decided, one of the Source constants: "Store".
 	Source string
 

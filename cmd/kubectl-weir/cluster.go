@@ -83,8 +83,13 @@ func advise(err error) error {
 	return err
 }
 
-// parseTarget reads the name of a workload: checkout, deployment/checkout or deploy/checkout.
-func parseTarget(namespace, name string) (policy.Workload, error) {
+// target reads the name of a workload, checkout, deployment/checkout or deploy/checkout, in the namespace that the flags
+// or the kubeconfig say.
+func (c *cluster) target(name string) (policy.Workload, error) {
+	namespace, err := c.namespace()
+	if err != nil {
+		return policy.Workload{}, err
+	}
 	kind, rest, found := strings.Cut(name, "/")
 	if found {
 		kinds := []string{"deployment", "deployments", "deploy", "deployment.apps", "deployments.apps"}
@@ -180,12 +185,4 @@ func (c *cluster) completeWorkloads(cmd *cobra.Command, args []string, _ string)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nothing
-}
-
-// workload is the argument of a command that needs one.
-func workload(cmd *cobra.Command, args []string) error {
-	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
-		return usageError{fmt.Errorf("%w: name the workload, for example checkout", err)}
-	}
-	return nil
 }

@@ -92,11 +92,7 @@ func (o *explainOptions) run(ctx context.Context, s streams, name string) error 
 	if err != nil {
 		return err
 	}
-	namespace, err := o.cluster.namespace()
-	if err != nil {
-		return err
-	}
-	w, err := parseTarget(namespace, name)
+	w, err := o.cluster.target(name)
 	if err != nil {
 		return err
 	}

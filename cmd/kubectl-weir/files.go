@@ -26,7 +26,7 @@ func expand(args []string) ([]input, error) {
 		root = filepath.FromSlash(root)
 		info, err := os.Stat(root)
 		if err != nil {
-			return nil, fmt.Errorf("finding files: %w", err)
+			return nil, usageError{fmt.Errorf("%w: name a file, a folder, or a tree such as policies/...", err)}
 		}
 		if !info.IsDir() {
 			inputs = append(inputs, input{name: root})
@@ -37,7 +37,7 @@ func expand(args []string) ([]input, error) {
 			return nil, fmt.Errorf("finding files in %s: %w", root, err)
 		}
 		if len(names) == 0 {
-			return nil, fmt.Errorf("there are no YAML files in %s", arg)
+			return nil, usageError{fmt.Errorf("there are no YAML files in %s: name another folder, or with /... at its end a whole tree", arg)}
 		}
 		for _, name := range names {
 			inputs = append(inputs, input{name: name, found: true})

@@ -40,8 +40,8 @@ FILE is a file, a folder, or a whole tree: policies/...`,
 }
 
 func (o *lintOptions) run(s streams, args []string) error {
-	if o.output != "text" && o.output != "json" {
-		return usageError{fmt.Errorf("unknown output %q: must be text or json", o.output)}
+	if err := oneOf("output", o.output, "text", "json"); err != nil {
+		return err
 	}
 	inputs, err := expand(args)
 	if err != nil {

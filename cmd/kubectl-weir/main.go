@@ -47,8 +47,3 @@ func execute(ctx context.Context, args []string, s streams) int {
 	}
 	return exitFailed
 }
-
-// usageError is a call that is not valid.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }

@@ -127,10 +127,10 @@ func TestCallsThatCannotBe(t *testing.T) {
 		code int
 		want string // in what it says
 	}{
-		"no file":                      {[]string{"test"}, 2, "requires at least 1 arg"},
-		"no file to lint":              {[]string{"lint"}, 2, "requires at least 1 arg"},
-		"a file that there is not":     {[]string{"test", dir + "gone.yaml"}, 1, "gone.yaml: no such file"},
-		"a folder without files":       {[]string{"test", dir + "empty"}, 1, "there are no YAML files in " + dir + "empty"},
+		"no file":                      {[]string{"test"}, 2, "name a file, a folder or a tree"},
+		"no file to lint":              {[]string{"lint"}, 2, "name a file, a folder or a tree"},
+		"a file that there is not":     {[]string{"test", dir + "gone.yaml"}, 2, "gone.yaml: no such file"},
+		"a folder without files":       {[]string{"test", dir + "empty"}, 2, "there are no YAML files in " + dir + "empty"},
 		"an unknown output":            {[]string{"test", dir, "-o", "yaml"}, 2, `unknown output "yaml"`},
 		"an unknown output of lint":    {[]string{"lint", dir, "-o", "junit"}, 2, `unknown output "junit"`},
 		"an unknown flag":              {[]string{"lint", "--what", dir}, 2, "unknown flag: --what"},

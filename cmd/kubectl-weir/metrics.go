@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -57,3 +58,5 @@ func labelsOf(m *dto.Metric) map[string]string {
 	}
 	return labels
 }
+
+var errNoMetrics = errors.New("there are none of Weir, so the application may not export what it gave as ratelimit.Options.Registerer")

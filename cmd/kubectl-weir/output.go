@@ -2,10 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -22,10 +19,7 @@ func (o *output) bind(cmd *cobra.Command) {
 }
 
 func (o output) validate() error {
-	if !slices.Contains(outputs, string(o)) {
-		return usageError{fmt.Errorf("unknown output %q: must be %s", string(o), strings.Join(outputs, ", "))}
-	}
-	return nil
+	return oneOf("output", string(o), outputs...)
 }
 
 // write tells a value; people get what table writes.

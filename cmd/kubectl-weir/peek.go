@@ -111,11 +111,7 @@ func (o *counterOptions) find(ctx context.Context, name string) (*counters, erro
 	if err != nil {
 		return nil, err
 	}
-	namespace, err := o.cluster.namespace()
-	if err != nil {
-		return nil, err
-	}
-	w, err := parseTarget(namespace, name)
+	w, err := o.cluster.target(name)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (o *redisOptions) client() (redis.UniversalClient, error) {
 	if o.passwordFile != "" {
 		password, err := os.ReadFile(o.passwordFile)
 		if err != nil {
-			return nil, fmt.Errorf("--redis-password-file: %w", err)
+			return nil, usageError{fmt.Errorf("--redis-password-file: %w: name the file that holds the password alone", err)}
 		}
 		options.Password = strings.TrimRight(string(password), "\r\n")
 	}
@@ -81,11 +81,11 @@ func (o *redisOptions) client() (redis.UniversalClient, error) {
 		if o.caFile != "" {
 			pem, err := os.ReadFile(o.caFile)
 			if err != nil {
-				return nil, fmt.Errorf("--redis-tls-ca-file: %w", err)
+				return nil, usageError{fmt.Errorf("--redis-tls-ca-file: %w: name a file of certificates in PEM form", err)}
 			}
 			options.TLSConfig.RootCAs = x509.NewCertPool()
 			if !options.TLSConfig.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("--redis-tls-ca-file: there is no certificate in %s", o.caFile)
+				return nil, usageError{fmt.Errorf("--redis-tls-ca-file: there is no certificate in %s: name a file of certificates in PEM form", o.caFile)}
 			}
 		}
 	}

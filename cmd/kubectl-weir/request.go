@@ -149,5 +149,8 @@ func explainer(ctx context.Context, row policy.Row, proxies []netip.Prefix) (*en
 	return e, e.Poll(ctx)
 }
 
+// identityDigits is how much is shown of an identity's hexadecimal form.
+const identityDigits = 12
+
 // identityText is how an identity appears in Redis' keys in hexadecimal form, shortened.
-func identityText(id enforcer.Identity) string { return hex.EncodeToString(id[:6]) }
+func identityText(id enforcer.Identity) string { return hex.EncodeToString(id[:])[:identityDigits] }

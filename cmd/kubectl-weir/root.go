@@ -20,32 +20,19 @@ func newRoot(s streams) *cobra.Command {
 		Short:         "See, test and change rate limit policies and what enforces them",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl weir"},
 		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// Two letters that changed places are as far apart as that.
+		SuggestionsMinimumDistance: 2,
+		SilenceUsage:               true,
+		Args:                       subcommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(seeHelp)
 	root.AddCommand(
 		newTest(s), newLint(s), newSimulate(s), newPostgresSchema(s),
 		newStatus(s), newExplain(s), newDiff(s), newPeek(s), newReset(s), newShadow(s), newTop(s),
 	)
+	strictHelpers(root)
 	return root
-}
-
-// noArgs is a call without subcommand, and tells one that does not exist.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-// files are the arguments of a command that needs at least one file.
-func files(cmd *cobra.Command, args []string) error {
-	if err := cobra.MinimumNArgs(1)(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
 }

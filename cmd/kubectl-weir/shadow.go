@@ -79,11 +79,7 @@ func (o *shadowOptions) run(ctx context.Context, s streams, name string) error {
 	if err := o.output.validate(); err != nil {
 		return err
 	}
-	namespace, err := o.cluster.namespace()
-	if err != nil {
-		return err
-	}
-	w, err := parseTarget(namespace, name)
+	w, err := o.cluster.target(name)
 	if err != nil {
 		return err
 	}
@@ -121,7 +117,7 @@ func (o *shadowOptions) run(ctx context.Context, s streams, name string) error {
 		}
 		all = append(all, change)
 	}
-	if err := o.output.write(s.out, all, func(out io.Writer, _ bool) { printPatches(out, namespace, all) }); err != nil {
+	if err := o.output.write(s.out, all, func(out io.Writer, _ bool) { printPatches(out, w.Namespace, all) }); err != nil {
 		return fmt.Errorf("writing the patches: %w", err)
 	}
 	if !o.apply && slices.ContainsFunc(all, func(p patched) bool { return len(p.Patch) > 0 }) {

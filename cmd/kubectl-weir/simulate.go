@@ -166,12 +166,14 @@ func (o *simulateOptions) parse() (simulate.Options, []float64, error) {
 		return replay, nil, errors.New("--filename is missing: name the file with the policies")
 	case o.log == "":
 		return replay, nil, errors.New("--log is missing: name the access log, or - for the standard input")
-	case o.output != "table" && o.output != "json":
-		return replay, nil, fmt.Errorf("unknown output %q: must be table or json", o.output)
-	case !slices.Contains(simulate.Formats(), replay.Format):
-		return replay, nil, fmt.Errorf("unknown format %q: must be auto, combined, json or csv", o.format)
 	case o.top < 0 || o.maxCounters < 1:
 		return replay, nil, fmt.Errorf("--top is %d and --max-counters %d: want at least 0 and 1", o.top, o.maxCounters)
+	}
+	if err := oneOf("output", o.output, "table", "json"); err != nil {
+		return replay, nil, err
+	}
+	if err := oneOf("format", o.format, simulate.Formats()...); err != nil {
+		return replay, nil, err
 	}
 	for _, text := range o.proxies {
 		network, err := netip.ParsePrefix(text)
@@ -282,7 +284,7 @@ func (o *simulateOptions) replay(ctx context.Context, s streams, r *simulate.Rep
 	if o.log != "-" {
 		file, err := os.Open(o.log)
 		if err != nil {
-			return fmt.Errorf("opening the log: %w", err)
+			return usageError{fmt.Errorf("--log: %w: name the access log, or - for the standard input", err)}
 		}
 		defer file.Close()
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {

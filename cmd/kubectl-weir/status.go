@@ -44,12 +44,7 @@ With --redis the command looks at what the pods themselves report. Without it, i
 The exit code is 1 if a policy that is shown is not ready.`,
 		Example: `  kubectl weir status
   kubectl weir status checkout -n shop --redis localhost:6379`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		},
+		Args: workloadOrAll,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args) },
 	}
 	o.cluster = newCluster(cmd)
@@ -118,21 +113,14 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 	if o.all && len(args) > 0 {
 		return usageError{fmt.Errorf("a workload and --all-namespaces exclude each other: use -n for the workload's namespace")}
 	}
-	namespace, err := o.cluster.namespace()
+	if len(args) == 0 {
+		return o.list(ctx, s)
+	}
+	w, err := o.cluster.target(args[0])
 	if err != nil {
 		return err
-	}
-	if o.all {
-		namespace = ""
 	}
 	api, err := o.cluster.client()
-	if err != nil {
-		return err
-	}
-	if len(args) == 0 {
-		return o.list(ctx, s, api, namespace)
-	}
-	w, err := parseTarget(namespace, args[0])
 	if err != nil {
 		return err
 	}
@@ -146,7 +134,18 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 	return readiness(found.Policies)
 }
 
-func (o *statusOptions) list(ctx context.Context, s streams, api client.Client, namespace string) error {
+func (o *statusOptions) list(ctx context.Context, s streams) error {
+	namespace, err := o.cluster.namespace()
+	if err != nil {
+		return err
+	}
+	if o.all {
+		namespace = ""
+	}
+	api, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
 	policies, err := listPolicies(ctx, api, namespace)
 	if err != nil {
 		return err

@@ -101,7 +101,7 @@ func verdict(results []scenario.Result) error {
 		}
 	}
 	if passed == 0 {
-		return errors.New("no scenario was run")
+		return errors.New("no scenario was run: those that there are need --redis or --postgres")
 	}
 	return nil
 }

@@ -144,6 +144,7 @@ func (d *decision) collect() bool {
 		cost := rule.costOf(r.Attributes)
 		if never := hopeless(limits, cost); never != nil {
 			if !rule.shadow {
+				d.throttle(rule, id)
 				d.verdict = d.refuse(rule, CacheDenied, Decision{
 					Status: http.StatusTooManyRequests, Source: SourceDenyCache, Cause: "no wait makes room for this request",
 					Limit: never.row.Requests, Window: microseconds(never.row.Window),
@@ -248,6 +249,7 @@ func (d *decision) answer(a *Answer, granted bool, place int64) {
 	i := binding(d.want.counters[:d.want.enforced], a.Results, false, 0)
 	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], 0)
 	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceStore
+	d.throttle(d.want.origins[i].rule, d.want.counters[i].Identity)
 	d.count(d.want.origins[i].rule, StoreDenied)
 }
 
@@ -257,6 +259,7 @@ func (d *decision) admit(a *Answer, place, after int64, by Outcome) {
 	i := binding(d.want.counters[:d.want.enforced], a.Results, true, after)
 	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], after)
 	d.verdict.Allowed, d.verdict.Status, d.verdict.RetryAfter = true, http.StatusOK, 0
+	d.verdict.MoreAfter = microseconds(d.want.counters[i].Limit.MoreAfter(&a.Results[i]))
 	_, d.verdict.Source = by.Names()
 	d.countShadows(a, place)
 	d.count(d.want.origins[i].rule, by)
@@ -306,7 +309,7 @@ func (d *decision) describe(o origin, cost int64, r *algorithm.Result, after int
 	v.Policy, v.Rule = o.rule.policy, o.rule.name
 	v.Limit, v.Window = o.limit.row.Requests, microseconds(o.limit.row.Window)
 	v.Remaining = r.Remaining + after*cost
-	v.RetryAfter, v.ResetAfter = 0, microseconds(r.ResetAfter)
+	v.RetryAfter, v.ResetAfter, v.MoreAfter = 0, microseconds(r.ResetAfter), 0
 	if r.Satisfiable {
 		v.RetryAfter = microseconds(r.RetryAfter)
 	}

@@ -173,13 +173,13 @@ func TestDecisionNumbers(t *testing.T) {
 		h.apply(policyOf("checkout", byKey("exports", fixed(2, "1m"), fixed(50, "24h"))))
 		want := enforcer.Decision{
 			Allowed: true, Status: http.StatusOK, Policy: "checkout", Rule: "exports", Source: "Store",
-			Limit: 2, Window: time.Minute, Remaining: 1, ResetAfter: 40 * time.Second,
+			Limit: 2, Window: time.Minute, Remaining: 1, ResetAfter: 40 * time.Second, MoreAfter: 40 * time.Second,
 		}
 		if diff := cmp.Diff(want, h.Decide(t.Context(), as("alice"))); diff != "" {
 			t.Errorf("admitted (-want +got):\n%s", diff)
 		}
 		h.Decide(t.Context(), as("alice"))
-		want.Allowed, want.Status, want.Remaining, want.RetryAfter = false, http.StatusTooManyRequests, 0, 40*time.Second
+		want.Allowed, want.Status, want.Remaining, want.RetryAfter, want.MoreAfter = false, http.StatusTooManyRequests, 0, 40*time.Second, 0
 		if diff := cmp.Diff(want, h.Decide(t.Context(), as("alice"))); diff != "" {
 			t.Errorf("denied (-want +got):\n%s", diff)
 		}

@@ -39,12 +39,14 @@ func newDenials() *denials {
 	return s
 }
 
-// denial does not change. A request is denied by it if it wants as much of the same counter, by the same
-// numbers and under the same revision: one that wants more has to be told a longer wait, which only the store knows.
+// denial does not change, but for its hits. A request is denied by it if it wants as much of the same counter, by the
+// same numbers and under the same revision: one that wants more has to be told a longer wait, which only the store knows.
 type denial struct {
 	counter Counter
-	serial  uint64 // of the revision
-	until   int64  // monotonic time in µs from which on it does not stand any more
+	tally   *tally       // of the counter's rule
+	hits    atomic.Int64 // requests that it denied and that the tally was not told of yet, see throttled
+	serial  uint64       // of the revision
+	until   int64        // monotonic time in µs from which on it does not stand any more
 	// retryAt and resetAt are what the store told, and remaining what it had left.
 	retryAt, resetAt, remaining int64
 }
@@ -93,11 +95,11 @@ func (s *denials) learn(sentAt int64, origins []origin, e *Entry, a *Answer) {
 			continue
 		}
 		n := &denial{
-			counter: e.Counters[i], serial: origins[i].rule.serial, until: sentAt + wait,
+			counter: e.Counters[i], tally: origins[i].rule.tally, serial: origins[i].rule.serial, until: sentAt + wait,
 			retryAt: sentAt + r.RetryAfter, resetAt: sentAt + r.ResetAfter, remaining: r.Remaining,
 		}
 		slot := s.place(n, sentAt)
-		slot.Store(n)
+		slot.Swap(n).settle()
 		if !s.current(sentAt) {
 			slot.CompareAndSwap(n, nil)
 		}
@@ -134,9 +136,30 @@ func (s *denials) forget(counters []Counter) {
 		first, second := c.places()
 		for _, k := range [...]int{first, second} {
 			if n := slots[k].Load(); n != nil && n.counter.Identity == c.Identity && n.counter.ID == c.ID {
-				slots[k].Store(nil)
+				slots[k].Swap(nil).settle()
 			}
 		}
+	}
+}
+
+// settleAll has the tallies told of all hits.
+func (s *denials) settleAll() {
+	slots := s.slots.Load()
+	if slots == nil {
+		return
+	}
+	for i := range slots {
+		slots[i].Load().settle()
+	}
+}
+
+// settle tells the tally whom this denial denied. A request that is denied by it at this moment may be missed.
+func (n *denial) settle() {
+	if n == nil {
+		return
+	}
+	if hits := n.hits.Swap(0); hits > 0 {
+		n.tally.throttled.add(n.counter.Identity, hits)
 	}
 }
 
@@ -178,6 +201,9 @@ func (d *decision) denied() bool {
 		Satisfiable: true, Remaining: longest.remaining, RetryAfter: longest.retryAt - now, ResetAfter: max(0, longest.resetAt-now),
 	}, 0)
 	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceDenyCache
+	if d.e.throttles != nil {
+		longest.hits.Add(1)
+	}
 	d.count(o.rule, CacheDenied)
 	return true
 }

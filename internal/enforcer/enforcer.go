@@ -40,6 +40,9 @@ type Options struct {
 	// ClosedWithoutPolicy denies while no row was ever read; otherwise such requests are admitted.
 	ClosedWithoutPolicy bool
 
+	// IdentityName names who makes a request, for people who look at whom rules deny. Nil: they see hashes.
+	IdentityName func(*Request) string
+
 	// Pod is this replica's name in reports, and Library the version of the library.
 	Pod     string
 	Library string
@@ -70,6 +73,9 @@ type Enforcer struct {
 	leases  *leases
 	filters filters
 	tallies *tallies
+	// throttles hears whom rules deny; nil: nobody counts them.
+	throttles DenialTable
+	throttledView
 	recovery
 
 	snapshot atomic.Pointer[snapshot]
@@ -128,6 +134,7 @@ func New(o Options) *Enforcer {
 	}
 	e.places.Store(policy.NewPlaces(e.clock.monotonic(), 0))
 	e.pusher, _ = o.Store.(Pusher)
+	e.throttles, _ = o.Table.(DenialTable)
 	e.owned.Store(true)
 	e.leases = &leases{
 		clock:    e.clock,

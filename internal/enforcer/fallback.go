@@ -142,5 +142,6 @@ func (d *decision) shareVerdict(a *Answer, granted bool, cause string) {
 	if !a.Results[i].Satisfiable { // by the share of this moment, which grows, or by that of another replica
 		v.RetryAfter = failClosedRetry
 	}
+	d.throttle(o.rule, d.share.counters[i].Identity)
 	d.count(o.rule, ShareDenied)
 }

@@ -90,6 +90,7 @@ type table struct {
 	standing enforcer.Standing
 	err      error
 	reports  []policy.Report
+	denied   []policy.DeniedReport
 	asked    int
 	left     []string
 	hint     func()
@@ -106,6 +107,13 @@ func (t *table) Heartbeat(_ context.Context, r policy.Report, _ time.Duration) (
 	defer t.mu.Unlock()
 	t.reports = append(t.reports, r)
 	return t.standing, t.err
+}
+
+func (t *table) ReportDenied(_ context.Context, _ string, r policy.DeniedReport, _ time.Duration) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.denied = append(t.denied, r)
+	return t.err
 }
 
 func (t *table) Leave(_ context.Context, member string) error {

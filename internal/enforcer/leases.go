@@ -348,6 +348,7 @@ func (d *decision) leased() bool {
 		after = l.answer.Granted - 1 - place
 	}
 	d.admit(&l.answer, place, after, LeaseAdmitted)
-	d.verdict.ResetAfter = max(0, d.verdict.ResetAfter-microseconds(now-l.sentAt))
+	age := microseconds(now - l.sentAt)
+	d.verdict.ResetAfter, d.verdict.MoreAfter = max(0, d.verdict.ResetAfter-age), max(0, d.verdict.MoreAfter-age)
 	return true
 }

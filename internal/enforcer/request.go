@@ -20,6 +20,7 @@ type Decision struct {
 	Remaining  int64
 	RetryAfter time.Duration
 	ResetAfter time.Duration
+	MoreAfter  time.Duration
 	Source     string
 	Cause      string
 }

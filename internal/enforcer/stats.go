@@ -73,7 +73,8 @@ func (o Outcome) Names() (result, source string) {
 type tally struct {
 	decisions [outcomes]atomic.Uint64
 	// missing counts requests that lacked a part of the rule's key.
-	missing atomic.Uint64
+	missing   atomic.Uint64
+	throttled throttled
 }
 
 // enforced counts the decisions that were not those of a rule in shadow mode.

@@ -175,3 +175,11 @@ type Table interface {
 	// AskForRow tells the controller that this workload's row is missing.
 	AskForRow(ctx context.Context) error
 }
+
+// DenialTable is a Table that also keeps whom an enforcer denied most of late, for people who look.
+type DenialTable interface {
+	Table
+	// ReportDenied replaces what the member reported before. It is forgotten when the member has not been heard for three
+	// polls.
+	ReportDenied(ctx context.Context, member string, report policy.DeniedReport, poll time.Duration) error
+}

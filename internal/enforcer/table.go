@@ -16,7 +16,7 @@ const (
 	tableTimeout = 2 * time.Second
 	// retryMin is the first wait after a poll that failed; it doubles up to the poll interval.
 	retryMin = 100 * time.Millisecond
-	// hintSpread spreads the reads of many replicas that were told of the same change.
+	// hintSpread spreads the reads of many replicas that were told of the same change, or that start together.
 	hintSpread = 50 * time.Millisecond
 	// settleTime is how long the counted members must have stood before a replica takes a part of a remainder: until
 	// then another one may still believe that the part is its own.
@@ -101,7 +101,7 @@ func (e *Enforcer) Run(ctx context.Context) error {
 	start := e.clock.monotonic()
 	wait := retryMin
 	hinted := false
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(rand.N(hintSpread))
 	defer timer.Stop()
 	for {
 		select {
@@ -371,6 +371,7 @@ func (e *Enforcer) beat(ctx context.Context) error {
 	e.table.members.hear(standing.Count, now)
 	e.table.standing = &standing
 	e.settle(now)
+	e.reportDenied(ctx, now)
 	return nil
 }
 

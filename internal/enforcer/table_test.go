@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,6 +203,72 @@ func TestRun(t *testing.T) {
 		if d := h.Decide(t.Context(), as("alice")); !d.Allowed || d.Source != "NoRule" {
 			t.Errorf("after Run: %+v", d)
 		}
+	})
+}
+
+// herdTable notes when it is read.
+type herdTable struct {
+	*table
+	mu    sync.Mutex
+	reads []time.Time
+}
+
+func (h *herdTable) Read(ctx context.Context) (enforcer.TableState, error) {
+	h.mu.Lock()
+	h.reads = append(h.reads, time.Now())
+	h.mu.Unlock()
+	return h.table.Read(ctx)
+}
+
+// between counts the reads of a span of time since the start.
+func (h *herdTable) between(start time.Time, from, to time.Duration) (count int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, read := range h.reads {
+		if since := read.Sub(start); since >= from && since < to {
+			count++
+		}
+	}
+	return count
+}
+
+// B61: replicas that all start at once do not read the table at once, and while it fails they ask less and less often.
+func TestAHerdReadsSpreadAndBacksOff(t *testing.T) {
+	const replicas = 200
+	synctest.Test(t, func(t *testing.T) {
+		down := &herdTable{table: &table{err: errors.New("down")}}
+		start := time.Now()
+		for range replicas {
+			stop := run(t, newHarness(t, func(o *enforcer.Options) { o.Table = down }))
+			defer stop()
+		}
+		advance(time.Minute)
+		synctest.Wait()
+		const slice = 10 * time.Millisecond
+		for from := time.Duration(0); from < time.Second; from += slice {
+			if got := down.between(start, from, from+slice); got > replicas/2 {
+				t.Errorf("%d of %d replicas read within %v after %v", got, replicas, slice, from)
+			}
+		}
+		if got := down.between(start, 0, time.Second); got < replicas || got > 6*replicas {
+			t.Errorf("%d reads in the first second, want each replica to try again, but not on and on", got)
+		}
+		// The longest wait is a quarter of StartTimeout, 1.25 s, of which the upper half is drawn.
+		if got := down.between(start, 30*time.Second, 40*time.Second); got > 20*replicas {
+			t.Errorf("%d reads in ten seconds of an outage, want at most 20 of each of %d replicas", got, replicas)
+		}
+		down.set(func(tb *table) { tb.err = nil })
+		advance(enforcer.DefaultPollInterval)
+		synctest.Wait()
+		down.set(func(tb *table) {
+			members := map[string]bool{}
+			for _, report := range tb.reports {
+				members[report.Member] = true
+			}
+			if len(members) != replicas {
+				t.Errorf("%d of %d replicas are back within a poll interval", len(members), replicas)
+			}
+		})
 	})
 }
 

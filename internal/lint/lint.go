@@ -76,7 +76,13 @@ func alone(p manifest.Policy) (warnings manifest.Faults) {
 				warn(fmt.Sprintf("%s.limits[%d].requests", at, j), "0 denies every request that the rule matches")
 			}
 		}
-		limits(warn, at+".limits", r.Limits)
+		keys(warn, at+".key", r.Key)
+		idle(warn, at+".limits", r.Limits)
+		for j, o := range r.Overrides {
+			idle(warn, fmt.Sprintf("%s.overrides[%d].limits", at, j), o.Limits)
+		}
+		leases(warn, p.Spec, i)
+		beside(warn, p.Spec, i)
 		if cost := r.Cost; cost != nil {
 			for j, l := range r.Limits {
 				if c := capacity(l); *l.Requests > 0 && cost.Max > c {
@@ -120,26 +126,4 @@ func forwardedHeader(p policy.KeyPart) string {
 		return name
 	}
 	return ""
-}
-
-// limits finds limits that never deny, because another one of the rule always denies before.
-func limits(warn func(string, string, ...any), at string, limits []policy.Limit) {
-	for i, l := range limits {
-		window, err := policy.ParseDuration(l.Window)
-		if err != nil {
-			continue // Validated before.
-		}
-		for j, other := range limits {
-			otherWindow, err := policy.ParseDuration(other.Window)
-			if i == j || err != nil || otherWindow > window {
-				continue
-			}
-			// At the very most, other admits a burst or a part of a window at once, and then at its rate.
-			most := max(capacity(other), *other.Requests) + *other.Requests*(window/otherWindow+1)
-			if most <= min(*l.Requests, capacity(l)) {
-				warn(fmt.Sprintf("%s[%d]", at, i), "never denies: limits[%d], %d per %s, admits at most %d in %s", j, *other.Requests, other.Window, most, l.Window)
-				break
-			}
-		}
-	}
 }

@@ -48,12 +48,93 @@ func TestWarnings(t *testing.T) {
 		},
 		"a limit that another one makes idle": {
 			`  rules:
-    - {name: all, limits: [{requests: 100, window: 1m}, {requests: 6200, window: 1h}]}
-`, []string{"p.yaml:7: spec.rules[0].limits[1]: never denies: limits[0], 100 per 1m, admits at most 6200 in 1h"},
+    - {name: all, limits: [{requests: 100, window: 1m}, {requests: 6100, window: 1h}]}
+`, []string{"p.yaml:7: spec.rules[0].limits[1]: never denies: limits[0], 100 per 1m, admits at most 6100 in 1h"},
 		},
 		"a limit that is hit now and then": {
 			`  rules:
-    - {name: all, limits: [{requests: 100, window: 1m}, {requests: 6199, window: 1h}]}
+    - {name: all, limits: [{requests: 100, window: 1m}, {requests: 6099, window: 1h}]}
+`, nil,
+		},
+		"a looser limit beside a stricter one of the same window": {
+			`  rules:
+    - {name: all, limits: [{requests: 10, window: 1m, algorithm: SlidingWindowLog}, {requests: 20, window: 1m, algorithm: FixedWindow}]}
+`, []string{"p.yaml:7: spec.rules[0].limits[1]: never denies: limits[0], 10 per 1m, admits at most 10 in 1m"},
+		},
+		"two windows that are aligned": {
+			`  rules:
+    - {name: all, limits: [{requests: 10, window: 1m, algorithm: FixedWindow}, {requests: 600, window: 1h, algorithm: FixedWindow}]}
+`, []string{"p.yaml:7: spec.rules[0].limits[1]: never denies: limits[0], 10 per 1m, admits at most 600 in 1h"},
+		},
+		"a bucket that the edge of a window fills": {
+			`  rules:
+    - {name: all, limits: [{requests: 10, window: 1m, algorithm: FixedWindow}, {requests: 19, window: 1m}]}
+`, nil,
+		},
+		"a counter that estimates twice as much": {
+			`  rules:
+    - {name: all, limits: [{requests: 10, window: 1m, algorithm: FixedWindow}, {requests: 39, window: 1m, algorithm: SlidingWindowCounter}]}
+`, nil,
+		},
+		"a limit of an override that another one makes idle": {
+			`  rules:
+    - name: all
+      limits: [{requests: 10, window: 1m}, {requests: 100, window: 1h}]
+      overrides: [{when: {attribute: plan, values: [pro]}, limits: [{requests: 5, window: 1m}, {requests: 1000, window: 1h}]}]
+`, []string{"p.yaml:9: spec.rules[0].overrides[0].limits[1]: never denies: limits[0], 5 per 1m, admits at most 305 in 1h"},
+		},
+		"a rule beside a stricter one with the same key": {
+			`  rules:
+    - {name: all, key: [{header: X-Api-Key}], limits: [{requests: 10, window: 1m}]}
+    - {name: api, key: [{header: x-api-key}], match: [{pathPrefix: /api}], limits: [{requests: 20, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[1].limits[0]: never denies: rule all applies to the same requests and counts by the same key, and its limits[0] admits at most 20 in 1m"},
+		},
+		"rules that are not beside each other": {
+			`  rules:
+    - {name: all, key: [{header: X-Api-Key}], limits: [{requests: 10, window: 1m}], overrides: [{when: {attribute: plan, values: [pro]}, unlimited: true}]}
+    - {name: api, key: [{header: X-Api-Key}], match: [{pathPrefix: /api}], limits: [{requests: 20, window: 1m}]}
+    - {name: client, key: [{clientIP: {}}], match: [{pathPrefix: /api}], limits: [{requests: 20, window: 1m}]}
+    - {name: route, key: [{header: X-Api-Key}, {request: Route}], match: [{pathPrefix: /api}], limits: [{requests: 5, window: 1m}]}
+    - {name: routes, key: [{header: X-Api-Key}, {request: Route}], match: [{pathPrefix: /api}], limits: [{requests: 20, window: 1m}]}
+    - {name: watched, mode: Shadow, key: [{clientIP: {}}], match: [{pathPrefix: /api}], limits: [{requests: 90, window: 1m}]}
+`, nil,
+		},
+		"parts of a key that add nothing": {
+			`  rules:
+    - name: all
+      key:
+        - {header: X-Api-Key}
+        - {header: x-api-key}
+        - {firstOf: [{header: X-User}, {header: x-user}, {clientIP: {}}, {header: X-Client}]}
+      limits: [{requests: 5, window: 1m}]
+`, []string{
+				"p.yaml:10: spec.rules[0].key[1]: adds nothing: key[0] is the same",
+				"p.yaml:11: spec.rules[0].key[2].firstOf[1]: is never read: firstOf[0] is the same",
+				"p.yaml:11: spec.rules[0].key[2].firstOf[3]: is never read: every request has what firstOf[2] reads",
+			},
+		},
+		"a lease of a shadow rule": {
+			`  mode: Shadow
+  rules:
+    - {name: all, lease: {tokens: 10}, limits: [{requests: 100, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[0].lease: has no effect: the rule is in Shadow mode, and leases are taken for rules that deny"},
+		},
+		"a lease of a small limit": {
+			`  rules:
+    - {name: all, lease: {tokens: 10}, limits: [{requests: 100, window: 1m}, {requests: 500, burst: 3, window: 1h}]}
+`, []string{"p.yaml:7: spec.rules[0].lease: is never taken: limits[1] never has more than 3 left, and a replica leases at most half of what is left"},
+		},
+		"a lease beside a rule without one": {
+			`  rules:
+    - {name: all, limits: [{requests: 1000, window: 1m}]}
+    - {name: api, match: [{pathPrefix: /api}], lease: {tokens: 10}, limits: [{requests: 100, window: 1m}]}
+`, []string{"p.yaml:8: spec.rules[1].lease: is never taken: rule all applies to the same requests, and has no lease"},
+		},
+		"leases that are taken": {
+			`  rules:
+    - {name: all, lease: {tokens: 20}, limits: [{requests: 1000, window: 1m}]}
+    - {name: api, match: [{pathPrefix: /api}], lease: {tokens: 10}, limits: [{requests: 100, window: 1m}]}
+    - {name: items, match: [{pathPrefix: /api/items}], limits: [{requests: 10, window: 1m}]}
 `, nil,
 		},
 		"a cost that no limit holds": {

@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -51,5 +53,41 @@ func TestInspectReadsAndChangesNothing(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, dump()); diff != "" {
 		t.Errorf("the table changed (-before +after):\n%s", diff)
+	}
+}
+
+// Whom enforcers denied is kept beside their reports for as long as they live, and the application's user may do both.
+func TestDeniedIdentities(t *testing.T) {
+	w := newWorld(t, env.RedisOptions{})
+	m := w.member()
+	report := func(pod string, denied int64) policy.DeniedReport {
+		return policy.DeniedReport{Version: policy.RowVersion, Pod: pod, From: 1, To: 2, Rules: []policy.DeniedRule{{
+			Policy: "p", Rule: "r", Total: denied, Identities: []policy.DeniedIdentity{{ID: strings.Repeat("0a", 16), Denied: denied}},
+		}}}
+	}
+	for _, pod := range []string{"a", "b", "silent"} {
+		heartbeat(t, m, pod)
+	}
+	for pod, denied := range map[string]int64{"a": 1, "b": 2, "gone": 3} {
+		if err := m.ReportDenied(t.Context(), pod+"/1", report(pod, denied), 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.ReportDenied(t.Context(), "a/1", report("a", 7), 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Denied(t.Context(), w.application, testTable, checkout)
+	if diff := cmp.Diff([]policy.DeniedReport{report("a", 7), report("b", 2)}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if ttl := w.admin.PTTL(t.Context(), "weir:t1:denied:{shop/apps/Deployment/checkout}:a/1").Val(); ttl <= 10*time.Second || ttl > 15*time.Second {
+		t.Errorf("it expires in %v, want three polls", ttl)
+	}
+	none, err := Denied(t.Context(), w.application, testTable, policy.Workload{Namespace: "shop", Group: "apps", Kind: "Deployment", Name: "other"})
+	if err != nil || len(none) != 0 {
+		t.Errorf("%v, %v", none, err)
+	}
+	if _, err := Denied(t.Context(), w.application, testTable, policy.Workload{Namespace: "bank", Group: "apps", Kind: "Deployment", Name: "checkout"}); err == nil {
+		t.Error("the user of one namespace reads another's")
 	}
 }

@@ -24,6 +24,7 @@ const DefaultTable = "default"
 //	weir:T:deadlines:{w}    zset    the same enforcers by the time after which they are no longer live, in ms
 //	weir:T:reports:{w}      hash    the same enforcers and their policy.Report as JSON
 //	weir:T:membership:{w}   string  the version of the set of members
+//	weir:T:denied:{w}:M     string  whom the enforcer M denied most: policy.DeniedReport; expires as M's deadline does
 //	weir:T:c:NS:{id}:L      string  the counter of identity id and limit L in namespace NS
 //	weir:T:c:NS:{id}:L.alt  string  what replicas told of it after a suspected loss, as one more counter
 //	weir:T:c:NS:{id}:L.told hash    who told what, and when the counter was last reset
@@ -69,6 +70,11 @@ func (k keys) members(w policy.Workload) string    { return k.ofWorkload("member
 func (k keys) deadlines(w policy.Workload) string  { return k.ofWorkload("deadlines", w) }
 func (k keys) reports(w policy.Workload) string    { return k.ofWorkload("reports", w) }
 func (k keys) membership(w policy.Workload) string { return k.ofWorkload("membership", w) }
+
+// deniedBy is where one member says whom it denied most.
+func (k keys) deniedBy(w policy.Workload, member string) string {
+	return k.ofWorkload("denied", w) + ":" + member
+}
 
 func (k keys) changed(w policy.Workload) string { return k.prefix + "changed:" + w.String() }
 func (k keys) asks(namespace string) string     { return k.prefix + "asks:" + namespace }

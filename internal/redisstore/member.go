@@ -20,7 +20,7 @@ type Member struct {
 	workload policy.Workload
 }
 
-var _ enforcer.Table = (*Member)(nil)
+var _ enforcer.DenialTable = (*Member)(nil)
 
 // NewMember returns the table's side of one workload; an empty table means DefaultTable.
 func NewMember(client redis.UniversalClient, table string, w policy.Workload) *Member {
@@ -87,13 +87,27 @@ func (m *Member) Heartbeat(
 	if err != nil {
 		return enforcer.Standing{}, err
 	}
-	lifetime := 3 * max(poll, time.Second)
 	cmd, err := heartbeatScript.call(ctx, m.client, memberKeys(m.keys, m.workload),
-		report.Member, body, lifetime.Milliseconds(), m.keys.asks(m.workload.Namespace), m.workload.String())
+		report.Member, body, lifetime(poll).Milliseconds(), m.keys.asks(m.workload.Namespace), m.workload.String())
 	if err != nil {
 		return enforcer.Standing{}, err
 	}
 	return decodeStanding(cmd.Val())
+}
+
+// lifetime is how long a member that polls so often is believed to live after a heartbeat.
+func lifetime(poll time.Duration) time.Duration { return 3 * max(poll, time.Second) }
+
+// ReportDenied keeps whom a member denied most.
+func (m *Member) ReportDenied(ctx context.Context, member string, report policy.DeniedReport, poll time.Duration) error {
+	body, err := policy.EncodeDenied(report)
+	if err != nil {
+		return err
+	}
+	if err := m.client.Set(ctx, m.keys.deniedBy(m.workload, member), body, lifetime(poll)).Err(); err != nil {
+		return classify(fmt.Errorf("reporting denied identities: %w", err))
+	}
+	return nil
 }
 
 // decodeStanding reads rank, count, version, time, and whether the member is new.

@@ -10,7 +10,7 @@ import (
 // Format is how a log writes its lines.
 type Format string
 
-// The formats. Auto is told by the first line.
+// The formats. Auto is told by the first line that can be read.
 const (
 	Auto     Format = "auto"
 	Combined Format = "combined" // and the common log format
@@ -18,10 +18,10 @@ const (
 	CSV      Format = "csv"      // the first line has the names of the columns
 )
 
-// Formats lists them.
-func Formats() []Format { return []Format{Auto, Combined, JSON, CSV} }
+// Formats lists their names.
+func Formats() []string { return []string{string(Auto), string(Combined), string(JSON), string(CSV)} }
 
-// detect tells the format by the first line.
+// detect says what a line is in, if it is in a format at all.
 func detect(line string) Format {
 	switch trimmed := strings.TrimSpace(line); {
 	case strings.HasPrefix(trimmed, "{"):

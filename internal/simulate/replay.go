@@ -13,6 +13,7 @@ import (
 	"github.com/weir-dev/weir/internal/enforcer"
 	"github.com/weir-dev/weir/internal/enforcer/memstore"
 	"github.com/weir-dev/weir/internal/policy"
+	"github.com/weir-dev/weir/internal/sketch"
 )
 
 // Defaults of Options.
@@ -75,7 +76,7 @@ type Replay struct {
 	first, last       int64
 	general           map[string]int64 // decisions without a rule, by source
 	admitted          []int64          // by variant
-	denied            *sketch[deniedKey]
+	denied            *sketch.Sketch[deniedKey, deniedNote]
 	series            series
 	request           *enforcer.Request
 	recent            *ruleCount // of the counter before
@@ -86,6 +87,12 @@ type ruleName struct{ policy, rule string }
 type deniedKey struct {
 	rule     *ruleCount
 	identity enforcer.Identity
+}
+
+// deniedNote is who was denied, as the log has it, and when (µs).
+type deniedNote struct {
+	label       string
+	first, last int64
 }
 
 // ruleCount is what one rule did.
@@ -113,7 +120,7 @@ func New(o Options) (*Replay, error) {
 		rules:   make(map[string]*ruleCount),
 		named:   make(map[ruleName]*ruleCount),
 		general: make(map[string]int64),
-		denied:  newSketch[deniedKey](topSize),
+		denied:  sketch.New[deniedKey, deniedNote](topSize),
 	}
 	for i := range row.Rules {
 		rule := &ruleCount{row: &row.Rules[i]}
@@ -199,6 +206,14 @@ func (r *Replay) Read(ctx context.Context, log io.Reader) error {
 	var clock times
 	v, into := newValues(r.slots), newRecord(r.slots)
 	r.request = &into.request
+	formats := detection{slots: r.slots}
+	read := func(p parser, line string) error {
+		v.reset()
+		if err := p.parse(line, v); err != nil {
+			return err
+		}
+		return v.fill(&clock, into)
+	}
 	for n := 0; ; n++ {
 		const often = 1<<14 - 1
 		if n&often == 0 {
@@ -224,24 +239,20 @@ func (r *Replay) Read(ctx context.Context, log io.Reader) error {
 			continue
 		}
 		if p == nil {
-			format := r.options.Format
-			if format == Auto {
-				format = detect(line)
-			}
 			var head bool
-			if p, head, err = newParser(format, line, r.slots); err != nil {
+			if r.options.Format == Auto {
+				p, err = formats.tell(line, from.number, func(p parser) error { return read(p, line) }, r.complain)
+			} else {
+				p, head, err = newParser(r.options.Format, line, r.slots)
+			}
+			if err != nil {
 				return fmt.Errorf("line %d: %w", from.number, err)
 			}
-			if head {
+			if p == nil || head {
 				continue
 			}
 		}
-		v.reset()
-		err = p.parse(line, v)
-		if err == nil {
-			err = v.fill(&clock, into)
-		}
-		if err != nil {
+		if err := read(p, line); err != nil {
 			r.complain(from.number, err)
 			continue
 		}
@@ -368,5 +379,9 @@ func (r *Replay) note(now int64, rule *ruleCount, id enforcer.Identity) {
 		rule.everDenied, rule.firstDenied = true, now
 	}
 	rule.lastDenied = now
-	r.denied.add(deniedKey{rule, id}, now, func() string { return r.labels.of(rule.row, r.request) })
+	item, fresh := r.denied.Add(deniedKey{rule, id}, 1)
+	if fresh {
+		item.Value.label, item.Value.first = r.labels.of(rule.row, r.request), now
+	}
+	item.Value.last = now
 }

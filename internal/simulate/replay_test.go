@@ -113,6 +113,46 @@ func TestLinesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// The format is that of the first lines that can be read; what comes before them is counted.
+func TestTheFormatIsToldByGoodLines(t *testing.T) {
+	const (
+		combined = `203.0.113.7 - - [05/Oct/2026:08:00:01 +0000] "GET /x HTTP/1.1" 200 5`
+		object   = `{"time":"2026-10-05T08:00:01Z","remote_addr":"203.0.113.7","method":"GET","path":"/x"}`
+		names    = `time,remote_addr,method,path`
+		values   = `2026-10-05T08:00:01Z,203.0.113.7,GET,/x`
+	)
+	for name, tc := range map[string]struct {
+		log   []string
+		wrong []int64
+		read  int64
+	}{
+		"combined, cut at its start": {[]string{`.7 - - [05/Oct/2026:08`, combined, combined}, []int64{1}, 2},
+		"combined behind nonsense":   {[]string{"nonsense", "", "more, of it", combined}, []int64{1, 3}, 1},
+		"JSON, cut at its start":     {[]string{`_addr":"203.0.113.7","method":"GET"}`, object}, []int64{1}, 1},
+		"JSON behind half an object": {[]string{`{"time":`, object}, []int64{1}, 1},
+		"CSV behind nonsense":        {[]string{"nonsense", names, values, values}, []int64{1}, 2},
+		"CSV with a bad first value": {[]string{names, "now,203.0.113.7,GET,/x", values}, []int64{2}, 1},
+		"CSV with names once more":   {[]string{names, names, values}, []int64{1}, 1},
+		"JSON behind a bare name":    {[]string{"time", object}, []int64{1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []int64
+			r := replay(t, Options{Wrong: func(n int64, _ error) { told = append(told, n) }}, tc.log...)
+			if diff := cmp.Diff(tc.wrong, told); diff != "" {
+				t.Errorf("wrong lines (-want +got):\n%s", diff)
+			}
+			if got, want := r.Result().Lines, (Lines{Read: tc.read, Wrong: int64(len(tc.wrong))}); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
+	}
+	r := newReplay(t, twoPerMinute, Options{})
+	err := r.Read(t.Context(), strings.NewReader(strings.Repeat("nonsense\n", maxUnknown+1)))
+	if err == nil || !strings.Contains(err.Error(), "name it with --format") {
+		t.Errorf("nothing but nonsense: %v", err)
+	}
+}
+
 func TestShadowRulesAndNamedFields(t *testing.T) {
 	r := replay(t, Options{Fields: map[Target]string{"header.X-Api-Key": "key", Remote: "client.addr"}},
 		`{"time":1,"client":{"addr":"203.0.113.7:4711"},"method":"GET","path":"/other","key":"acme"}`,
@@ -182,32 +222,6 @@ func TestSuggestionsAreEnoughForTheirPart(t *testing.T) {
 	tried := replay(t, Options{Proposals: Proposals(got, func(p float64) string { return fmt.Sprint(p) })}, log...).Result().Limits[1:]
 	if diff := cmp.Diff([]Variant{{"50", 50 + 50*49/2 + 50*50 - 0, 5050 - 3775}, {"99", 5049, 1}, {"100", 5050, 0}}, tried); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// The counts of a sketch are never too low, and too high by no more than they say.
-func TestSketchFindsTheMostCounted(t *testing.T) {
-	for seed := range uint64(20) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		zipf := rand.NewZipf(random, 1.1, 1, 100_000)
-		s := newSketch[uint64](200)
-		exact := map[uint64]int64{}
-		const total = 50_000
-		for i := range total {
-			key := zipf.Uint64()
-			exact[key]++
-			s.add(key, int64(i), func() string { return fmt.Sprint(key) })
-		}
-		for _, item := range s.top(200) {
-			if n := exact[item.key]; item.count < n || item.count-item.over > n {
-				t.Errorf("seed %d: key %d counted %d with error %d, is %d", seed, item.key, item.count, item.over, n)
-			}
-		}
-		for key, n := range exact {
-			if n > total/200 && s.items[key] == nil {
-				t.Errorf("seed %d: key %d with %d is missing", seed, key, n)
-			}
-		}
 	}
 }
 

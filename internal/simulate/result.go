@@ -1,11 +1,13 @@
 package simulate
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/weir-dev/weir/internal/policy"
+	"github.com/weir-dev/weir/internal/sketch"
 )
 
 // Result is what a replay found. Counts are of requests.
@@ -123,8 +125,8 @@ func (r *Replay) Result() Result {
 		Rules:          []Rule{},
 		Others:         maps.Clone(r.general),
 		MostDenied:     []Denied{},
-		Identities:     len(r.denied.items),
-		MoreIdentities: r.denied.full,
+		Identities:     r.denied.Len(),
+		MoreIdentities: r.denied.Full(),
 		Full:           r.full,
 		MaxCounters:    r.options.MaxCounters,
 		Unseen:         r.slots.unseen(),
@@ -141,16 +143,22 @@ func (r *Replay) Result() Result {
 		}
 		out.Rules = append(out.Rules, told)
 	}
-	for _, d := range r.denied.top(r.options.Top) {
+	most := r.denied.Items(inOrder)
+	for _, d := range most[:min(r.options.Top, len(most))] {
 		out.MostDenied = append(out.MostDenied, Denied{
-			Policy: d.key.rule.row.Policy, Rule: d.key.rule.row.Name, Identity: d.label, Denied: d.count, Over: d.over,
-			First: timeOf(d.first), Last: timeOf(d.last),
+			Policy: d.Key.rule.row.Policy, Rule: d.Key.rule.row.Name, Identity: d.Value.label, Denied: d.Count, Over: d.Over,
+			First: timeOf(d.Value.first), Last: timeOf(d.Value.last),
 		})
 	}
 	for i, v := range r.store.variants {
 		out.Limits = append(out.Limits, Variant{Name: v.name, Admitted: r.admitted[i], Denied: r.read - r.admitted[i]})
 	}
 	return out
+}
+
+// inOrder puts those that were denied as often as others into an order: the surer ones first, then the earlier ones.
+func inOrder(a, b *sketch.Item[deniedKey, deniedNote]) int {
+	return cmp.Or(cmp.Compare(a.Over, b.Over), cmp.Compare(a.Value.first, b.Value.first), cmp.Compare(a.Value.label, b.Value.label))
 }
 
 func (s *series) result() Series {

@@ -51,6 +51,6 @@ spec:
 	}
 	// Output:
 	// 202 "checkout/exports";r=1;t=30
-	// 202 "checkout/exports";r=0;t=60
+	// 202 "checkout/exports";r=0;t=30
 	// 429 "checkout/exports";r=0;t=30
 }

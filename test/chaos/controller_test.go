@@ -84,6 +84,10 @@ var controllerFaults = []controllerFault{
 		case <-time.After(patience):
 			p.t.Error("the leader that was paused goes on")
 		}
+		var exit *exec.ExitError
+		if !errors.As(asleep.Err(), &exit) {
+			p.t.Errorf("the leader that was paused ended with %v, want an exit code", asleep.Err())
+		}
 		if now := p.row(); now.Revision.Compare(written.Revision) < 0 || now.Rules[0].Limits[0].Requests != p.requests {
 			p.t.Errorf("the row went from %v back to %v, with %d requests", written.Revision, now.Revision, now.Rules[0].Limits[0].Requests)
 		}

@@ -1,5 +1,3 @@
-// Package controller tests the built controller against a real API server and a real Redis, under exactly the
-// permissions that config/rbac renders.
 package controller
 
 import (
@@ -11,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -225,21 +224,33 @@ func (m *manager) ready(ctx context.Context) error {
 // metric reads one series, such as `weir_controller_table_writes_total{kind="row"}`.
 func (m *manager) metric(series string) float64 {
 	m.t.Helper()
+	value, found := m.all()[series]
+	if !found {
+		m.t.Fatalf("no series %s", series)
+	}
+	return value
+}
+
+// all reads every series.
+func (m *manager) all() map[string]float64 {
+	m.t.Helper()
 	var text strings.Builder
 	if err := get(m.t.Context(), "http://"+m.metrics+"/metrics", &text); err != nil {
 		m.t.Fatal(err)
 	}
+	found := map[string]float64{}
 	for line := range strings.Lines(text.String()) {
-		if value, found := strings.CutPrefix(line, series+" "); found {
-			var number float64
-			if _, err := fmt.Sscan(value, &number); err != nil {
-				m.t.Fatal(err)
-			}
-			return number
+		end := strings.LastIndexByte(line, ' ')
+		if end < 0 || line[0] == '#' {
+			continue
 		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[end:]), 64)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		found[line[:end]] = value
 	}
-	m.t.Fatalf("no series %s", series)
-	return 0
+	return found
 }
 
 func (m *manager) signal(signal syscall.Signal) {
@@ -287,7 +298,13 @@ func get(ctx context.Context, url string, into io.Writer) error {
 // eventually waits until condition is satisfied, and fails with its last error.
 func eventually(t *testing.T, condition func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	waitFor(t, patience, condition)
+}
+
+// waitFor is eventually with a patience of its own.
+func waitFor(t *testing.T, most time.Duration, condition func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
 	if err := process.Poll(ctx, 20*time.Millisecond, condition); err != nil {
 		t.Fatal(err)

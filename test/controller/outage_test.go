@@ -133,46 +133,89 @@ func (w *workload) removeNamespace(name string) time.Duration {
 	return time.Since(began)
 }
 
-// A namespace full of policies goes although Redis is away; its rows follow when Redis is back, in spite of a restart of
-// the controller in between, and pods that still run stop enforcing them (B49).
+// B49: a namespace full of policies goes although Redis is away; its rows follow within a resync when Redis is back, in spite
+// of a restart of the controller in between, and pods that still run stop enforcing them. Nobody else's rows are touched.
 func TestANamespaceGoesWithoutRedis(t *testing.T) {
+	const workloads, resync = 5, 2 * time.Second
 	t.Parallel()
 	c := kube.Cluster(t)
 	// The rows survive the outage, so that they have to be taken away.
 	redis := env.Redis(t, env.RedisOptions{Config: []string{"appendonly yes", "appendfsync always"}})
 	i := install(t, c)
-	doomed := newWorkload(t, c, createNamespace(t, c, "team-a"), redis.Addr, i.namespace)
+	checkout := newWorkload(t, c, createNamespace(t, c, "team-a"), redis.Addr, i.namespace)
 	other := newWorkload(t, c, createNamespace(t, c, "team-b"), redis.Addr, i.namespace)
-	i.looksAfter = []string{doomed.Namespace, other.Namespace}
-	e := doomed.enforce("checkout-a")
-	m := i.start(redis.Addr, "--resync=2s")
-	for n := range 5 {
-		doomed.limit(fmt.Sprintf("policy-%d", n), 5)
+	i.looksAfter = []string{checkout.Namespace, other.Namespace}
+	m := i.start(redis.Addr, "--resync="+resync.String())
+	var doomed []*workload
+	var enforcers []*enforcer
+	for n := range workloads {
+		w := checkout.beside(fmt.Sprintf("service-%d", n))
+		w.limit("policy-"+w.Name, 5)
+		doomed, enforcers = append(doomed, w), append(enforcers, w.enforce(w.Name+"-a"))
 	}
 	other.limit("login", 5)
-	row := doomed.waitRow(hasPolicies("policy-0", "policy-1", "policy-2", "policy-3", "policy-4"))
+	for n, w := range doomed {
+		row := w.waitRow(hasPolicies("policy-" + w.Name))
+		eventually(t, func(context.Context) error { return acknowledged(enforcers[n:n+1], row.Revision) })
+	}
 	untouched := other.waitRow(hasPolicies("login"))
-	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, row.Revision) })
 
 	redis.Kill()
 	plain := other.removeNamespace(createNamespace(t, c, "team-c"))
-	took := doomed.removeNamespace(doomed.Namespace)
+	took := other.removeNamespace(checkout.Namespace)
 	t.Logf("the namespace was gone after %v, one without policies after %v", took, plain)
 	if took > plain+10*time.Second {
 		t.Errorf("the policies kept their namespace for %v", took-plain)
 	}
 
 	m.process.Stop(10 * time.Second)
-	i.start(redis.Addr, "--resync=2s")
+	i.start(redis.Addr, "--resync="+resync.String())
 	redis.Start()
 	began := time.Now()
-	gone := doomed.waitRow(tombstone)
-	t.Logf("its row was a tombstone %v after Redis answered again", time.Since(began))
-	eventually(t, func(context.Context) error { return acknowledged([]*enforcer{e}, gone.Revision) })
-	if rules := e.enforces(); rules != 0 {
-		t.Errorf("the enforcer still has %d rules", rules)
+	for n, w := range doomed {
+		gone := w.waitRow(tombstone)
+		eventually(t, func(context.Context) error { return acknowledged(enforcers[n:n+1], gone.Revision) })
+		if rules := enforcers[n].enforces(); rules != 0 {
+			t.Errorf("the enforcer of %s still has %d rules", w.Name, rules)
+		}
+	}
+	took = time.Since(began)
+	t.Logf("all rows were tombstones, in the pods too, %v after Redis answered again", took)
+	if took > 10*resync {
+		t.Errorf("the rows went after %v, want within the resync of %v (asserted at ten times that)", took, resync)
 	}
 	if row, _, err := other.read(t.Context()); err != nil || row.Revision != untouched.Revision {
 		t.Errorf("the other namespace's row is %v (%v), was %v", row.Revision, err, untouched.Revision)
+	}
+}
+
+// When Redis comes back, empty, every workload is looked at at once: here the next resync is an hour away.
+func TestEverythingComesBackWithRedis(t *testing.T) {
+	const workloads, most = 20, 5 * time.Second
+	i, redis, w := setting(t)
+	i.start(redis.Addr, "--resync=1h")
+	var all []*workload
+	for n := range workloads {
+		all = append(all, w.beside(fmt.Sprintf("service-%02d", n)))
+		all[n].limit(all[n].Name, 5)
+	}
+	before := map[string]policy.Row{}
+	for _, each := range all {
+		before[each.Name] = each.waitRow(hasPolicies(each.Name))
+		each.waitCondition(each.Name, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed)
+	}
+	redis.Kill()
+	redis.Start()
+	began := time.Now()
+	for _, each := range all {
+		if row := each.waitRow(hasPolicies(each.Name)); row.Revision.Compare(before[each.Name].Revision) <= 0 {
+			t.Errorf("the row of %s came back as %v, was %v", each.Name, row.Revision, before[each.Name].Revision)
+		}
+		each.waitReplicas(1)
+	}
+	took := time.Since(began)
+	t.Logf("%d rows were there again after %v", workloads, took)
+	if took > 10*most {
+		t.Errorf("the rows came back after %v, want within %v (asserted at ten times that)", took, most)
 	}
 }

@@ -52,7 +52,7 @@ func TestAPolicyReachesThePodsAndTheirReportReachesTheStatus(t *testing.T) {
 	if p.Status.ObservedGeneration == nil || *p.Status.ObservedGeneration != p.Generation {
 		t.Errorf("observed generation %v, want %d", p.Status.ObservedGeneration, p.Generation)
 	}
-	eventually(t, func(ctx context.Context) error { return w.told(ctx, "login", "Accepted", "Programmed", "Enforced") })
+	eventually(t, func(ctx context.Context) error { return w.told(ctx, "login", "Programmed", "Enforced") })
 	for series, want := range map[string]float64{
 		`weir_controller_policies{condition="Ready",status="True"}`:  1,
 		`weir_controller_policies{condition="Ready",status="False"}`: 0,

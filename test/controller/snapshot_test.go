@@ -246,7 +246,7 @@ func TestAForeignConfigMapOfThatName(t *testing.T) {
 	p := w.snapshotted("login", 5)
 	w.waitCondition("login", v1alpha1.ConditionSnapshotWritten, metav1.ConditionFalse, v1alpha1.ReasonConfigMapTaken)
 	eventually(t, func(ctx context.Context) error {
-		return w.told(ctx, "login", "Accepted", "Programmed", "ConfigMapTaken")
+		return w.told(ctx, "login", "Programmed", "ConfigMapTaken")
 	})
 	object, err := w.configMap(t.Context())
 	if err != nil || object.ResourceVersion != foreign.ResourceVersion {

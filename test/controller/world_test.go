@@ -55,8 +55,17 @@ func (w *workload) deploy(ready int32) *appsv1.Deployment {
 // create creates the Deployment.
 func (w *workload) create(replicas int32) *appsv1.Deployment {
 	w.t.Helper()
+	d := w.deployment(replicas)
+	if err := w.admin.Create(w.t.Context(), d); err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+// deployment is the workload's Deployment as a user writes it.
+func (w *workload) deployment(replicas int32) *appsv1.Deployment {
 	labels := map[string]string{"app": w.Name}
-	d := &appsv1.Deployment{
+	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(replicas),
@@ -67,10 +76,6 @@ func (w *workload) create(replicas int32) *appsv1.Deployment {
 			},
 		},
 	}
-	if err := w.admin.Create(w.t.Context(), d); err != nil {
-		w.t.Fatal(err)
-	}
-	return d
 }
 
 // report writes the Deployment's status, as its controller would.
@@ -105,7 +110,12 @@ func (w *workload) limit(name string, requests int64) *v1alpha1.RateLimitPolicy 
 // edit changes the policy login and returns its new generation.
 func (w *workload) edit(change func(*v1alpha1.RateLimitPolicy)) int64 {
 	w.t.Helper()
-	p := w.policy("login")
+	return w.editPolicy("login", change)
+}
+
+func (w *workload) editPolicy(name string, change func(*v1alpha1.RateLimitPolicy)) int64 {
+	w.t.Helper()
+	p := w.policy(name)
 	before := p.DeepCopy()
 	change(p)
 	if err := w.admin.Patch(w.t.Context(), p, client.MergeFrom(before)); err != nil {

@@ -285,13 +285,13 @@ func (w *world) shadow(t *testing.T) {
 func (w *world) refusals(t *testing.T) {
 	for name, s := range map[string]step{
 		"a workload without policies": {w.viewer, "status nothing", 1, nil, []string{"no policy targets shop/nothing: `kubectl weir status -n shop` lists"}},
-		"two workloads":               {w.viewer, "status a b", 2, nil, []string{"accepts at most 1 arg"}},
+		"two workloads":               {w.viewer, "status a b", 2, nil, []string{"one WORKLOAD at a time"}},
 		"no workload":                 {w.viewer, "explain --path /", 2, nil, []string{"name the workload, for example checkout"}},
 		"another kind":                {w.viewer, "explain statefulset/x --path /", 2, nil, []string{"want the name of a Deployment"}},
 		"no request":                  {w.viewer, "explain checkout", 2, nil, []string{"--route or --path is missing"}},
 		"a header without value":      {w.viewer, "explain checkout --path / --header X", 2, nil, []string{"want NAME=VALUE"}},
 		"an address that is none":     {w.viewer, "explain checkout --path / --remote here", 2, nil, []string{"want an address"}},
-		"an unknown output":           {w.viewer, "status -o xml", 2, nil, []string{"must be table, wide, json, yaml"}},
+		"an unknown output":           {w.viewer, "status -o xml", 2, nil, []string{"must be table, wide, json or yaml"}},
 		"peek without Redis":          {w.viewer, "peek checkout --path /", 2, nil, []string{"give its address with --redis"}},
 		"a Redis that is not there":   {w.viewer, "peek checkout --path / --redis 127.0.0.1:1", 1, nil, []string{"connection refused: check --redis"}},
 		"no address of Redis":         {w.viewer, "status --redis localhost", 2, nil, []string{"want host:port"}},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -22,7 +23,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/redis/go-redis/v9"
+	"sigs.k8s.io/yaml"
 
+	"github.com/weir-dev/weir/hack/dev/process"
+	"github.com/weir-dev/weir/internal/policy"
+	"github.com/weir-dev/weir/internal/redisstore"
 	"github.com/weir-dev/weir/ratelimit"
 	"github.com/weir-dev/weir/ratelimit/file"
 	"github.com/weir-dev/weir/ratelimit/postgres"
@@ -66,8 +71,15 @@ func (l *lockedBuffer) String() string {
 func TestNothingOfAClientIsWritten(t *testing.T) {
 	t.Run("Redis", func(t *testing.T) {
 		server := env.Redis(t, env.RedisOptions{})
-		written := decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr}}})
+		written := decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr}}}, false)
 		search(t, "the store", dumpRedis(t, server.Addr), "weir:default:c:shop:")
+		searchWritten(t, written)
+	})
+	t.Run("Redis with the policy table, and who is denied most", func(t *testing.T) {
+		server := env.Redis(t, env.RedisOptions{})
+		publish(t, server.Addr)
+		written := decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr}}, PollInterval: 20 * time.Millisecond}, true)
+		search(t, "the store", dumpRedis(t, server.Addr), "weir:default:denied:{shop/apps/Deployment/checkout}:")
 		searchWritten(t, written)
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -77,12 +89,12 @@ func TestNothingOfAClientIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		written := decide(t, ratelimit.Options{Counters: postgres.New(pool, postgres.Options{})})
+		written := decide(t, ratelimit.Options{Counters: postgres.New(pool, postgres.Options{})}, false)
 		search(t, "the store", dumpPostgres(t, server.DSN), "weir.")
 		searchWritten(t, written)
 	})
 	t.Run("no store in reach", func(t *testing.T) {
-		searchWritten(t, decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}}))
+		searchWritten(t, decide(t, ratelimit.Options{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}}, false))
 	})
 }
 
@@ -115,8 +127,9 @@ func TestNoPasswordIsWritten(t *testing.T) {
 // writings are what a limiter wrote besides counters.
 type writings struct{ log, metrics string }
 
-// decide runs a limiter that admits some requests of the client and denies others.
-func decide(t *testing.T, options ratelimit.Options) writings {
+// decide runs a limiter that admits some requests of the client and denies others. Its policies are those of a file, or
+// in the table, where it also reports who is denied.
+func decide(t *testing.T, options ratelimit.Options, inTable bool) writings {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "policies.yaml")
 	if err := os.WriteFile(name, []byte(policies), 0o600); err != nil {
@@ -128,8 +141,10 @@ func decide(t *testing.T, options ratelimit.Options) writings {
 	}
 	var log lockedBuffer
 	registry := prometheus.NewRegistry()
-	options.Namespace, options.Workload, options.Policies = "shop", "checkout", source
-	options.StoreTimeout = time.Second
+	options.Namespace, options.Workload, options.StoreTimeout = "shop", "checkout", time.Second
+	if !inTable {
+		options.Policies = source
+	}
 	options.Registerer = registry
 	options.Logger = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	options.Attributes = func(*http.Request) ratelimit.Attributes { return ratelimit.Attributes{"user": secrets[1]} }
@@ -163,6 +178,9 @@ func decide(t *testing.T, options ratelimit.Options) writings {
 	if err := limiter.Reset(ctx, "secretive", "by-address", reset); err != nil && options.Redis == nil {
 		t.Error(err)
 	}
+	if inTable {
+		reported(t, options.Redis.Addrs[0])
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -178,6 +196,50 @@ func decide(t *testing.T, options ratelimit.Options) writings {
 		}
 	}
 	return writings{log.String(), metrics.String()}
+}
+
+var workload = policy.Workload{Namespace: "shop", Group: "apps", Kind: "Deployment", Name: "checkout"}
+
+// publish writes the policies as a controller would.
+func publish(t *testing.T, addr string) {
+	t.Helper()
+	client := redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{addr}})
+	defer client.Close()
+	var p policy.Policy
+	if err := yaml.Unmarshal([]byte(policies), &p); err != nil {
+		t.Fatal(err)
+	}
+	row, verdicts := policy.Compile(workload, "test", []policy.Policy{p})
+	if !verdicts[0].Accepted() {
+		t.Fatal(verdicts[0].Message)
+	}
+	row.Revision, row.PolicyList = policy.Revision{Epoch: "1", N: 1}, "1"
+	table := redisstore.NewTable(client, "", "test")
+	if _, err := table.Claim(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	if refusal, err := table.Publish(t.Context(), workload, row); err != nil || refusal != policy.Accepted {
+		t.Fatalf("publishing: %q, %v", refusal, err)
+	}
+}
+
+// reported waits until the limiter said who is denied most.
+func reported(t *testing.T, addr string) {
+	t.Helper()
+	client := redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{addr}})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := process.Poll(ctx, 20*time.Millisecond, func(ctx context.Context) error {
+		reports, err := redisstore.Denied(ctx, client, "", workload)
+		if err == nil && (len(reports) == 0 || len(reports[0].Rules) == 0 || len(reports[0].Rules[0].Identities) == 0) {
+			err = errors.New("no report yet")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func searchWritten(t *testing.T, w writings) {

@@ -99,9 +99,9 @@ func TestScale(t *testing.T) {
 
 	measure("cold start to all rows", maxColdStart, func() {
 		w.start()
-		w.eventually(w.allRowsRight)
+		w.eventuallyAll(w.allRowsRight)
 	})
-	measure("from there to all statuses", 0, func() { w.eventually(w.allProgrammed) })
+	measure("from there to all statuses", 0, func() { w.eventuallyAll(w.allProgrammed) })
 
 	last := w.workloads[len(w.workloads)-1]
 	w.stop()
@@ -120,8 +120,8 @@ func TestScale(t *testing.T) {
 		}
 	})
 	measure("to all rows again", 0, func() {
-		w.eventually(w.allRowsRight)
-		w.eventually(w.allProgrammed)
+		w.eventuallyAll(w.allRowsRight)
+		w.eventuallyAll(w.allProgrammed)
 	})
 
 	crowded := w.workloads[0]
@@ -156,7 +156,7 @@ func TestScale(t *testing.T) {
 }
 
 func (w *world) allRowsRight(ctx context.Context) error {
-	rows, err := w.rows(ctx)
+	rows, err := w.rows(ctx, w.workloads...)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (w *world) allRowsRight(ctx context.Context) error {
 }
 
 func (w *world) someRows(ctx context.Context) error {
-	rows, err := w.rows(ctx)
+	rows, err := w.rows(ctx, w.workloads...)
 	if err == nil && len(rows) == 0 {
 		err = errors.New("no row yet")
 	}
@@ -181,7 +181,7 @@ func (w *world) someRows(ctx context.Context) error {
 }
 
 func (w *world) hasGeneration(ctx context.Context, workload policy.Workload, generation int64) error {
-	rows, err := w.rows(ctx)
+	rows, err := w.rows(ctx, workload)
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ const (
 	namespace    = "weir-scale"
 	table        = "scale"
 	editedPolicy = "policy-0"
-	patience     = 5 * time.Minute
-	writers      = 16 // that fill the API server, and that speak for members
+	patience     = 10 * time.Minute // the API server has 20,000 statuses and events to take
+	writers      = 16               // that fill the API server, and that speak for members
 )
 
 type world struct {
@@ -209,17 +209,28 @@ func (w *world) flush() {
 
 func (w *world) eventually(condition func(context.Context) error) {
 	w.t.Helper()
+	w.poll(50*time.Millisecond, condition)
+}
+
+func (w *world) poll(every time.Duration, condition func(context.Context) error) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	if err := process.Poll(ctx, 50*time.Millisecond, condition); err != nil {
+	if err := process.Poll(ctx, every, condition); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// rows are the rows in the table.
-func (w *world) rows(ctx context.Context) (map[policy.Workload]policy.Row, error) {
+// eventuallyAll asks less often: what goes through all rows or policies takes time from the controller.
+func (w *world) eventuallyAll(condition func(context.Context) error) {
+	w.t.Helper()
+	w.poll(500*time.Millisecond, condition)
+}
+
+// rows are the rows in the table of these workloads.
+func (w *world) rows(ctx context.Context, of ...policy.Workload) (map[policy.Workload]policy.Row, error) {
 	var keys []string
-	for _, workload := range w.workloads {
+	for _, workload := range of {
 		keys = append(keys, "weir:"+table+":row:{"+workload.String()+"}")
 	}
 	values, err := w.redis.MGet(ctx, keys...).Result()
@@ -236,7 +247,7 @@ func (w *world) rows(ctx context.Context) (map[policy.Workload]policy.Row, error
 		if err != nil {
 			return nil, err
 		}
-		rows[w.workloads[i]] = row
+		rows[of[i]] = row
 	}
 	return rows, nil
 }
@@ -349,7 +360,7 @@ func (w *world) enforce(workload policy.Workload, members int) {
 func (w *world) settle() {
 	w.t.Helper()
 	since, last := time.Now(), w.counters()
-	w.eventually(func(context.Context) error {
+	w.eventuallyAll(func(context.Context) error {
 		now := w.counters()
 		if now.rows != last.rows || now.status != last.status {
 			since, last = time.Now(), now
