@@ -110,7 +110,7 @@ func TestNoPasswordIsWritten(t *testing.T) {
 				OnDecision: func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) {
 					causes = append(causes, d.Cause)
 				},
-			})
+			}, false)
 			failed := strings.Contains(written.log+strings.Join(causes, " "), "WRONGPASS")
 			if failed != (password == wrong) {
 				t.Errorf("the log and the causes tell of a wrong password: %t", failed)
