@@ -76,13 +76,20 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	var table controllers.Table
+	var rotation *sentinelRotation
 	if len(o.redis.addresses) > 0 {
 		client, err := o.redis.client()
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		table = redisstore.NewTable(client, o.table, leadership.Installation())
+		held := redisstore.NewTable(client, o.table, leadership.Installation())
+		table = held
+		if o.redis.sentinelPasswordFile != "" {
+			if rotation, err = newSentinelRotation(&o.redis, client, held.Use, ctrl.Log.WithName("redis")); err != nil {
+				return err
+			}
+		}
 	}
 
 	metricsServer, certificates, err := o.metrics.server()
@@ -113,6 +120,11 @@ func run(ctx context.Context, o options) error {
 	}
 	if certificates != nil {
 		if err := mgr.Add(certificates); err != nil {
+			return err
+		}
+	}
+	if rotation != nil {
+		if err := mgr.Add(rotation); err != nil {
 			return err
 		}
 	}

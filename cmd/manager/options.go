@@ -126,7 +126,7 @@ func (o *options) bind(flags *flag.FlagSet, getenv func(string) string) {
 		"name of the master that the Sentinels at --redis-address watch")
 	flags.StringVar(&o.redis.sentinelUsername, "redis-sentinel-username", "", "user of the Sentinels")
 	flags.StringVar(&o.redis.sentinelPasswordFile, "redis-sentinel-password-file", "",
-		"file with the password for the Sentinels; read once, at the start")
+		"file with the password for the Sentinels; read anew every 10 s, and taken into use when they accept it")
 	flags.BoolVar(&o.redis.tls, "redis-tls", false, "connect to Redis, and to its Sentinels, with TLS")
 	flags.StringVar(&o.redis.tlsCAFile, "redis-tls-ca-file", "",
 		"file with the certificates of the authorities to trust, the system's when absent; read anew for each connection, as are the next two")

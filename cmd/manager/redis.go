@@ -46,9 +46,9 @@ func (r *redisOptions) client() (redis.UniversalClient, error) {
 		}
 	}
 	if r.sentinelPasswordFile != "" {
-		password, err := readSecret(r.sentinelPasswordFile)
+		password, err := r.sentinelPassword()
 		if err != nil {
-			return nil, fmt.Errorf("--redis-sentinel-password-file: %w", err)
+			return nil, err
 		}
 		options.SentinelPassword = password
 	}
@@ -65,6 +65,14 @@ func (r *redisOptions) password() (string, error) {
 	password, err := readSecret(r.passwordFile)
 	if err != nil {
 		return "", fmt.Errorf("--redis-password-file: %w", err)
+	}
+	return password, nil
+}
+
+func (r *redisOptions) sentinelPassword() (string, error) {
+	password, err := readSecret(r.sentinelPasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("--redis-sentinel-password-file: %w", err)
 	}
 	return password, nil
 }

@@ -101,6 +101,9 @@ func decodeReport(member string, data []byte) (Report, error) {
 	for i, feature := range r.Features {
 		f.name(index("features", i), feature, reportedRegexp, reportedRegexp.String(), maxFeature)
 	}
+	if len(r.Features) == 0 {
+		r.Features = nil // one form for none
+	}
 	if len(r.Matched) > MaxRules {
 		f.add("matched", "Too long: may not be more than %d bytes", MaxRules)
 	}

@@ -13,9 +13,9 @@ import (
 // where none does. Rows have no time to live, so the volatile policies leave them alone. A server that does not say is
 // taken for one that drops nothing: a managed Redis may forbid the question.
 func (t *Table) Evicts(ctx context.Context) (string, error) {
-	cluster, ok := t.client.(*redis.ClusterClient)
+	cluster, ok := t.redis().(*redis.ClusterClient)
 	if !ok {
-		return evicts(ctx, t.client)
+		return evicts(ctx, t.redis())
 	}
 	var mu sync.Mutex
 	var found string

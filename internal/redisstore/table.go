@@ -22,7 +22,7 @@ const (
 
 // Table is the policy table as the controller of one installation sees it. It is safe for concurrent use.
 type Table struct {
-	client       redis.UniversalClient
+	client       atomic.Pointer[redis.UniversalClient]
 	keys         keys
 	installation string
 	holds        time.Duration // ownerHolds, but for tests
@@ -33,12 +33,20 @@ type Table struct {
 
 // NewTable returns the table of an installation; an empty table means DefaultTable.
 func NewTable(client redis.UniversalClient, table, installation string) *Table {
-	return &Table{client: client, keys: newKeys(table), installation: installation, holds: ownerHolds}
+	t := &Table{keys: newKeys(table), installation: installation, holds: ownerHolds}
+	t.Use(client)
+	return t
 }
+
+// Use asks through another client from now on, for credentials that a client is made with. The one before may be closed
+// when what is under way has had time to end; Listen then goes on with the new one.
+func (t *Table) Use(client redis.UniversalClient) { t.client.Store(&client) }
+
+func (t *Table) redis() redis.UniversalClient { return *t.client.Load() }
 
 // Claim makes this installation the owner, or refreshes it, and returns the owner.
 func (t *Table) Claim(ctx context.Context, epoch string) (string, error) {
-	cmd, err := claimScript.call(ctx, t.client, []string{t.keys.owner()},
+	cmd, err := claimScript.call(ctx, t.redis(), []string{t.keys.owner()},
 		t.installation, epoch, t.holds.Microseconds())
 	if err != nil {
 		return "", err
@@ -74,7 +82,7 @@ func decodeClaim(reply any) (owner string, term int64, err error) {
 // Read returns what the table holds for a workload. Members that were not heard in time are taken out.
 func (t *Table) Read(ctx context.Context, w policy.Workload) (policy.Published, error) {
 	keys := append(memberKeys(t.keys, w), t.keys.row(w), t.keys.replicas(w), t.keys.fence(w))
-	cmd, err := observeScript.call(ctx, t.client, keys)
+	cmd, err := observeScript.call(ctx, t.redis(), keys)
 	if err != nil {
 		return policy.Published{}, err
 	}
@@ -133,14 +141,14 @@ func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) 
 	if err != nil {
 		return "", fmt.Errorf("publishing %s: %w", w, err)
 	}
-	if err := t.client.SAdd(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
+	if err := t.redis().SAdd(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
 		return "", classify(fmt.Errorf("entering %s: %w", w, err))
 	}
 	var keep int64
 	if len(row.Rules) == 0 {
 		keep = tombstoneKeeps.Milliseconds()
 	}
-	cmd, err := publishScript.call(ctx, t.client, []string{t.keys.fence(w), t.keys.row(w), t.keys.replicas(w)},
+	cmd, err := publishScript.call(ctx, t.redis(), []string{t.keys.fence(w), t.keys.row(w), t.keys.replicas(w)},
 		row.Owner, t.term.Load(), row.Revision.Epoch, t.keys.changed(w), body, keep)
 	if err != nil {
 		return "", err
@@ -156,7 +164,7 @@ func (t *Table) PublishReplicas(
 	if err != nil {
 		return "", fmt.Errorf("publishing %s: %w", w, err)
 	}
-	cmd, err := replicasScript.call(ctx, t.client, []string{t.keys.fence(w), t.keys.replicas(w)},
+	cmd, err := replicasScript.call(ctx, t.redis(), []string{t.keys.fence(w), t.keys.replicas(w)},
 		t.installation, t.term.Load(), epoch, t.keys.changed(w), body)
 	if err != nil {
 		return "", err
@@ -179,7 +187,7 @@ func refusalOf(reply any) (policy.Refusal, error) {
 
 // Workloads lists the workloads of this table that have or had a row.
 func (t *Table) Workloads(ctx context.Context) ([]policy.Workload, error) {
-	names, err := t.client.SMembers(ctx, t.keys.workloads()).Result()
+	names, err := t.redis().SMembers(ctx, t.keys.workloads()).Result()
 	if err != nil {
 		return nil, classify(fmt.Errorf("listing workloads: %w", err))
 	}
@@ -196,7 +204,7 @@ func (t *Table) Workloads(ctx context.Context) ([]policy.Workload, error) {
 
 // Forget drops a workload whose tombstone has expired from the set.
 func (t *Table) Forget(ctx context.Context, w policy.Workload) error {
-	if err := t.client.SRem(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
+	if err := t.redis().SRem(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
 		return classify(fmt.Errorf("forgetting %s: %w", w, err))
 	}
 	return nil
@@ -207,7 +215,7 @@ func (t *Table) Forget(ctx context.Context, w policy.Workload) error {
 func (t *Table) Listen(ctx context.Context, hint func(*policy.Workload)) error {
 	s := subscription{
 		open: func(ctx context.Context) *redis.PubSub {
-			return t.client.PSubscribe(ctx, t.keys.asks("*"))
+			return t.redis().PSubscribe(ctx, t.keys.asks("*"))
 		},
 		connected: func() { hint(nil) },
 		message: func(m *redis.Message) {

@@ -331,6 +331,13 @@ func TestARowOfANewerControllerIsLeftAlone(t *testing.T) {
 	if _, _, err := w.read(t.Context()); !errors.Is(err, policy.ErrNewerVersion) {
 		t.Errorf("the newer row was replaced: %v", err)
 	}
+
+	// The way back that docs/compatibility.md shows.
+	if err := w.redis.Del(t.Context(), "weir:"+w.table+":row:{"+w.String()+"}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.waitRow(hasPolicies("login"))
+	w.waitCondition("login", v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed)
 }
 
 func TestACorruptRowIsReplaced(t *testing.T) {

@@ -24,11 +24,12 @@ const root = "../.."
 // covered says for each command that a page shows what runs it.
 var covered = map[string]string{
 	"make demo": "by hand before each release; its parts by test/e2e",
-	"make deploy IMG=registry.example.com/weir:v0.1.0": "test/e2e TestMakeDeployInstallsTheImage",
-	"kubectl apply -k config/samples":                  "test/e2e TestMakeDeployInstallsTheImage",
-	"go mod init hello":                                "TestLaptop",
-	"go mod tidy":                                      "TestLaptop",
-	"go run .":                                         "TestLaptop",
+	"make deploy IMG=registry.example.com/weir:v0.1.0":                 "test/e2e TestMakeDeployInstallsTheImage",
+	"kubectl apply -k config/samples":                                  "test/e2e TestMakeDeployInstallsTheImage",
+	"redis-cli del 'weir:default:row:{shop/apps/Deployment/checkout}'": "test/controller TestARowOfANewerControllerIsLeftAlone",
+	"go mod init hello": "TestLaptop",
+	"go mod tidy":       "TestLaptop",
+	"go run .":          "TestLaptop",
 	"curl -i -H 'X-Api-Key: acme' http://127.0.0.1:8080/hello":                "TestLaptop",
 	"go run github.com/weir-dev/weir/cmd/kubectl-weir@latest postgres-schema": "test/kubectl",
 }

@@ -98,6 +98,32 @@ func TestNothingOfAClientIsWritten(t *testing.T) {
 	})
 }
 
+// A password for Redis, right or wrong, is in no log, no metric and no decision's cause.
+func TestNoPasswordIsWritten(t *testing.T) {
+	const right, wrong = "tJ4-right-password", "tJ4-wrong-password"
+	server := env.Redis(t, env.RedisOptions{ACL: "user default off\nuser weir-shop on >" + right + " ~* &* +@all\n"})
+	for _, password := range []string{right, wrong} {
+		t.Run(password, func(t *testing.T) {
+			var causes []string
+			written := decide(t, ratelimit.Options{
+				Redis: &redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "weir-shop", Password: password},
+				OnDecision: func(_ http.ResponseWriter, _ *http.Request, d ratelimit.Decision) {
+					causes = append(causes, d.Cause)
+				},
+			}, false)
+			failed := strings.Contains(written.log+strings.Join(causes, " "), "WRONGPASS")
+			if failed != (password == wrong) {
+				t.Errorf("the log and the causes tell of a wrong password: %t", failed)
+			}
+			for where, text := range map[string]string{"log": written.log, "metrics": written.metrics, "causes": strings.Join(causes, "\n")} {
+				if strings.Contains(text, password) {
+					t.Errorf("the password is in the %s:\n%s", where, text)
+				}
+			}
+		})
+	}
+}
+
 // writings are what a limiter wrote besides counters.
 type writings struct{ log, metrics string }
 

@@ -211,7 +211,7 @@ func sentArgs(cmd redis.Cmder) [][]byte {
 // note keeps a script that was run. Those that the server did not know are sent again.
 func (r *recorder) note(cmd redis.Cmder, args [][]byte) error {
 	name := cmd.Name()
-	if name != "evalsha" && name != "eval" || cmd.Err() != nil {
+	if ran := cmd.Err() == nil; !ran || name != "evalsha" && name != "eval" {
 		return nil
 	}
 	sha := string(args[1])

@@ -5,6 +5,16 @@ local installation, epoch, hold = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+-- number reads one of the record, 0 where there is no whole number of up to 53 bits: a record that somebody damaged must
+-- not lock anybody out.
+local function number(text)
+  local n = tonumber(text)
+  if n and n >= 0 and n <= 9007199254740991 and n == math.floor(n) then
+    return n
+  end
+  return 0
+end
+
 local record = nil
 local held = of_type('GET', KEYS[1])
 if held then
@@ -16,8 +26,8 @@ end
 
 local term = now
 if record then
-  local seen = tonumber(record.seen) or 0
-  local former = tonumber(record.term) or 0
+  local seen = number(record.seen)
+  local former = number(record.term)
   if record.installation ~= installation then
     if seen <= now and now - seen >= hold then
       if term <= former then
