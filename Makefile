@@ -68,7 +68,7 @@ generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copie
 
 .PHONY: docs
 docs: ## Draw the pictures of the pages from the code
-	go run ./hack/docs docs/images
+	go run ./hack/docs docs/captures docs/images
 
 .PHONY: lint
 lint: ## Format and lint (the linter itself is built by the first call, in about five minutes)
