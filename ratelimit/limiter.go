@@ -127,9 +127,12 @@ func (l *Limiter) Run(ctx context.Context) error {
 }
 
 // WaitReady returns nil once policies are in force, or it is known that there are none for this workload, and counters
-// that need a schema have it. It returns an error when that is not so StartTimeout after Run began, or when ctx ends.
-// The limiter works all the same: until it has read policies it does what WhenNoPolicy says.
+// that need a schema have it. It returns an error when that is not so StartTimeout after Run began and WaitReady was
+// called, or when ctx ends. The limiter works all the same: until it has read policies it does what WhenNoPolicy says.
 func (l *Limiter) WaitReady(ctx context.Context) error {
+	timeout := cmp.Or(l.options.StartTimeout, enforcer.DefaultStartTimeout)
+	timer := time.NewTimer(timeout) // of both
+	defer timer.Stop()
 	if err := l.enforcer.WaitReady(ctx); err != nil {
 		return err
 	}
@@ -137,9 +140,6 @@ func (l *Limiter) WaitReady(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	timeout := cmp.Or(l.options.StartTimeout, enforcer.DefaultStartTimeout)
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-counters.Ready():
 		return nil

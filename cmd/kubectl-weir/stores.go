@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-dev/weir/internal/enforcer"
 	"github.com/weir-dev/weir/internal/pgstore"
 	"github.com/weir-dev/weir/internal/redisstore"
 	"github.com/weir-dev/weir/internal/scenario"
@@ -58,7 +57,7 @@ type tables struct {
 	opened int
 }
 
-func (r *tables) open(ctx context.Context, namespace string, clock func() int64) (enforcer.Store, error) {
+func (r *tables) open(ctx context.Context, namespace string, clock func() int64) (scenario.Store, error) {
 	if r.opened == 0 {
 		if err := r.client.Ping(ctx).Err(); err != nil {
 			return nil, fmt.Errorf("asking Redis: %w", err)
@@ -103,7 +102,7 @@ type database struct {
 	pool   *pgxpool.Pool
 }
 
-func (d *database) open(ctx context.Context, _ string, clock func() int64) (enforcer.Store, error) {
+func (d *database) open(ctx context.Context, _ string, clock func() int64) (scenario.Store, error) {
 	if d.pool == nil {
 		pool, err := pgxpool.New(ctx, d.url)
 		if err != nil {

@@ -25,16 +25,10 @@ func (s *Store) Push(ctx context.Context, pushes []enforcer.Push, answers []enfo
 	if len(pushes) == 0 {
 		return 0, nil
 	}
-	for range attempts {
+	err = s.again(func() error {
 		now, err = s.pushOnce(ctx, pushes, answers)
-		if !undone(err) {
-			break
-		}
-	}
-	if undone(err) {
-		// Not the error itself: callers must not take it for something that they have to send again.
-		err = fmt.Errorf("undone %d times in favour of other statements", attempts)
-	}
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("pushing: %w", classify(err))
 	}

@@ -74,20 +74,25 @@ type statement struct {
 // A statement that the database undid because of another one (a deadlock, a serialization failure, two first charges
 // of one key) is sent again: it has charged nothing. Nothing else ever is.
 func (s *Store) run(ctx context.Context, st statement) (row [][]byte, err error) {
-	for range attempts {
+	err = s.again(func() error {
 		row, err = s.runOnce(ctx, st)
-		if !undone(err) {
-			break
+		return err
+	})
+	return row, classify(err)
+}
+
+// again sends something until the database does not undo it, a few times at most.
+func (s *Store) again(send func() error) (err error) {
+	for range attempts {
+		if err = send(); !undone(err) {
+			return err
 		}
 		if sqlState(err) == serializationFailure {
 			s.demanding.Store(true)
 		}
 	}
-	if undone(err) {
-		// Not the error itself: callers must not take it for something that they have to send again.
-		err = fmt.Errorf("undone %d times in favour of other statements", attempts)
-	}
-	return row, classify(err)
+	// Not the error itself: callers must not take it for something that they have to send again.
+	return fmt.Errorf("undone %d times in favour of other statements", attempts)
 }
 
 func undone(err error) bool {

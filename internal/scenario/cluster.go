@@ -156,7 +156,7 @@ func (c *cluster) start(index int, offset int64) *pod {
 	p.local = memstore.New(memstore.Options{Clock: c.backend.clock})
 	state := func() *condition { return c.condition(index) }
 	p.enforcer = enforcer.New(enforcer.Options{
-		Store:               c.backend.faulty(state),
+		Store:               &faultyStore{backend: c.backend, world: c.world, state: state},
 		Local:               p.local,
 		Table:               &tableView{cluster: c, state: state},
 		TrustedProxies:      append([]netip.Prefix(nil), c.s.TrustedProxies...),

@@ -26,7 +26,13 @@ type Runner struct {
 
 // OpenStore gives an empty store for the counters of a namespace, on a clock in µs. A run opens one, and a further one
 // whenever it loses what is in it.
-type OpenStore func(ctx context.Context, namespace string, clock func() int64) (enforcer.Store, error)
+type OpenStore func(ctx context.Context, namespace string, clock func() int64) (Store, error)
+
+// Store can be told what was admitted without it, as every store of ours can.
+type Store interface {
+	enforcer.Store
+	enforcer.Pusher
+}
 
 // Doubtful is a store whose answers may be wrong for a reason of its own, such as a server whose clock is not the
 // scenario's. A run on it ends with the error that it tells.
@@ -49,7 +55,7 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 	began := time.Now()
 	world := newWorld(s.Start.UnixMicro() - age.Microseconds())
 	backend := newBackend(world, s.losesWrites())
-	backend.open = func() (enforcer.Store, error) { return open(ctx, s.Workload.Namespace, backend.clock) }
+	backend.open = func() (Store, error) { return open(ctx, s.Workload.Namespace, backend.clock) }
 	if err := backend.empty(); err != nil {
 		return result, err
 	}
@@ -70,7 +76,7 @@ func (r Runner) Run(ctx context.Context, s *Scenario, name StoreName) (Result, e
 	return result, nil
 }
 
-func openMemory(_ context.Context, _ string, clock func() int64) (enforcer.Store, error) {
+func openMemory(_ context.Context, _ string, clock func() int64) (Store, error) {
 	return memstore.New(memstore.Options{Clock: clock, MaxKeys: maxCount}), nil
 }
 

@@ -30,8 +30,8 @@ type condition struct {
 type backend struct {
 	world *world
 	// open gives an empty store.
-	open  func() (enforcer.Store, error)
-	store enforcer.Store
+	open  func() (Store, error)
+	store Store
 	// playback is the time of the entry of the journal that is being written again; nil otherwise.
 	playback *int64
 	journal  []entry
@@ -104,18 +104,12 @@ func (b *backend) refund(ctx context.Context, refunds []enforcer.Refund) error {
 }
 
 func (b *backend) push(ctx context.Context, pushes []enforcer.Push, answers []enforcer.Pushed) (int64, error) {
-	pusher, ok := b.store.(enforcer.Pusher)
-	if !ok {
-		return 0, errNoPusher
-	}
-	now, err := pusher.Push(ctx, pushes, answers)
+	now, err := b.store.Push(ctx, pushes, answers)
 	if err == nil {
 		b.note(entry{pushes: pushes})
 	}
 	return now, err
 }
-
-var errNoPusher = errors.New("the store takes no pushes")
 
 func (b *backend) note(e entry) {
 	if !b.keep {
@@ -173,7 +167,10 @@ type faultyStore struct {
 	state   func() *condition
 }
 
-var _ enforcer.Prompt = (*faultyStore)(nil)
+var (
+	_ enforcer.Prompt = (*faultyStore)(nil)
+	_ enforcer.Pusher = (*faultyStore)(nil)
+)
 
 // Prompt says that callers may ask on their own, as they ask a Redis: Take ends with its context.
 func (s *faultyStore) Prompt() bool { return true }
@@ -221,28 +218,14 @@ func (s *faultyStore) call(ctx context.Context, counts bool, do func() error) er
 	return err
 }
 
-// faultyPusher is the same of a store that can be told what was admitted without it.
-type faultyPusher struct{ faultyStore }
-
-var _ enforcer.Pusher = (*faultyPusher)(nil)
-
 // Push is a write like a take.
-func (s *faultyPusher) Push(ctx context.Context, pushes []enforcer.Push, answers []enforcer.Pushed) (int64, error) {
+func (s *faultyStore) Push(ctx context.Context, pushes []enforcer.Push, answers []enforcer.Pushed) (int64, error) {
 	var now int64
 	err := s.call(ctx, true, func() (err error) {
 		now, err = s.backend.push(ctx, pushes, answers)
 		return err
 	})
 	return now, err
-}
-
-// faulty is the store as one replica sees it. It takes pushes if the store behind it does.
-func (b *backend) faulty(state func() *condition) enforcer.Store {
-	s := faultyStore{backend: b, world: b.world, state: state}
-	if _, ok := b.store.(enforcer.Pusher); ok {
-		return &faultyPusher{s}
-	}
-	return &s
 }
 
 func (c *condition) refuses() error {

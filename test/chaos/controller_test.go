@@ -117,7 +117,7 @@ func newPlane(t *testing.T, namespace string, seed uint64) *plane {
 		t.Fatal(err)
 	}
 	started := dev.StartFleet(dev.FleetOptions{
-		Pods: pods, Namespace: namespace, Selector: "app=checkout", Program: program(t, "enforcer"), Logs: t.TempDir(),
+		Pods: pods, Namespace: namespace, Selector: "app=checkout", Program: env.Build(t, "test/chaos/enforcer"), Logs: t.TempDir(),
 		Env: []string{
 			"REDIS=" + p.redis.Addr, "STORE_TIMEOUT=" + timeoutFlag.String(), "WEIR_TABLE=" + controlTable,
 			"WEIR_NAMESPACE=" + namespace, "WEIR_WORKLOAD=checkout",
@@ -179,7 +179,7 @@ func (p *plane) behindProxy(seed uint64) string {
 func (p *plane) controller() *process.Process {
 	p.t.Helper()
 	started, err := dev.StartController(p.t.Context(), dev.ControllerOptions{
-		Program: program(p.t, "manager"), Kubeconfig: p.kubeconfig, Redis: p.redis.Addr, Table: controlTable,
+		Program: env.Build(p.t, "cmd/manager"), Kubeconfig: p.kubeconfig, Redis: p.redis.Addr, Table: controlTable,
 		LeaseNamespace: "weir-system", Logs: p.t.TempDir(), Args: []string{"--namespaces=" + p.namespace},
 	})
 	if err != nil {

@@ -9,47 +9,18 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/weir-dev/weir/hack/dev/process"
+	"github.com/weir-dev/weir/test/env"
 )
 
 // patience bounds every wait for something that takes a part of it.
 const patience = 60 * time.Second
-
-var programs struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// program builds the programs that the suite runs, once.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	programs.once.Do(func() {
-		if programs.dir, programs.err = os.MkdirTemp("", "weir-chaos-"); programs.err != nil {
-			return
-		}
-		if programs.err = process.RemoveAtExit(programs.dir); programs.err != nil {
-			return
-		}
-		build := exec.Command("go", "build", "-o", programs.dir+"/", "./cmd/manager", "./test/chaos/enforcer")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			programs.err = fmt.Errorf("building the programs: %w\n%s", err, out)
-		}
-	})
-	if programs.err != nil {
-		t.Fatal(programs.err)
-	}
-	return filepath.Join(programs.dir, name)
-}
 
 // fleet is the replicas: real processes that are told over HTTP what to do.
 type fleet struct {
@@ -68,7 +39,7 @@ func startFleet(t *testing.T, n int, environment func(i int) []string) *fleet {
 		pod := "checkout-" + strconv.Itoa(i)
 		log := filepath.Join(t.TempDir(), pod+".log")
 		p, err := process.Start(process.Command{
-			Name: pod, Path: program(t, "enforcer"), Log: log,
+			Name: pod, Path: env.Build(t, "test/chaos/enforcer"), Log: log,
 			Env: append([]string{"POD_NAME=" + pod, "LISTEN=127.0.0.1:0"}, environment(i)...),
 		})
 		if err != nil {

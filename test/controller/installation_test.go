@@ -28,6 +28,7 @@ import (
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/hack/dev/cluster"
 	"github.com/weir-dev/weir/hack/dev/process"
+	"github.com/weir-dev/weir/test/env"
 )
 
 func TestMain(m *testing.M) {
@@ -39,44 +40,12 @@ func TestMain(m *testing.M) {
 const patience = 60 * time.Second
 
 var shared struct {
-	build  sync.Once
-	binary string
-
 	mu        sync.Mutex
 	installed map[*cluster.Cluster]bool // those that have the CRD
 }
 
 // root is the repository's.
 const root = "../.."
-
-// binary builds the controller, once.
-func binary(t *testing.T) string {
-	t.Helper()
-	shared.build.Do(func() {
-		dir, err := os.MkdirTemp("", "weir-manager-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := process.RemoveAtExit(dir); err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, "manager")
-		args := []string{"build"}
-		if raceEnabled {
-			args = append(args, "-race")
-		}
-		build := exec.Command("go", append(args, "-o", path, "./cmd/manager")...)
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building the controller: %v\n%s", err, out)
-		}
-		shared.binary = path
-	})
-	if shared.binary == "" {
-		t.Fatal("the controller could not be built")
-	}
-	return shared.binary
-}
 
 // administrator is a client that may do everything.
 func administrator(t *testing.T, c *cluster.Cluster) client.WithWatch {
@@ -226,7 +195,7 @@ func (i *installation) launch(redisAddress string, args ...string) *manager {
 	}
 	m.process, err = process.Start(process.Command{
 		Name: "manager",
-		Path: binary(i.t),
+		Path: env.Build(i.t, "cmd/manager", buildFlags...),
 		Args: append([]string{
 			"--kubeconfig=" + i.kubeconfig,
 			"--table=" + i.namespace,

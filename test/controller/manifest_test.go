@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weir-dev/weir/test/env"
 	"github.com/weir-dev/weir/test/kube"
 )
 
@@ -47,7 +48,7 @@ func TestTheRenderedInstallationIsAdmitted(t *testing.T) {
 			}
 			// Of all that is validated the resync comes last: who complains about it has no other complaint.
 			args = append(args, "--leader-election-namespace="+d.Namespace, "--resync=1ms")
-			out, err := exec.Command(binary(t), args...).CombinedOutput()
+			out, err := exec.Command(env.Build(t, "cmd/manager", buildFlags...), args...).CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 2 || string(out) != "manager: --resync: want at least 1s, got 1ms\n" {
 				t.Errorf("the manager says of %q: %v, %s", args, err, out)

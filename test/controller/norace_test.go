@@ -2,4 +2,5 @@
 
 package controller
 
-const raceEnabled = false
+// buildFlags of the controller: it is checked for races when the tests are.
+var buildFlags []string

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,34 +55,6 @@ type world struct {
 
 func init() { ctrl.SetLogger(logr.Discard()) } // of the clients
 
-var programs struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// program builds a program of this repository, once for the test binary.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	programs.once.Do(func() {
-		if programs.dir, programs.err = os.MkdirTemp("", "weir-e2e-"); programs.err != nil {
-			return
-		}
-		if programs.err = process.RemoveAtExit(programs.dir); programs.err != nil {
-			return
-		}
-		build := exec.Command("go", "build", "-o", programs.dir+"/", "./cmd/manager", "./examples/checkout")
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			programs.err = fmt.Errorf("building the programs: %w\n%s", err, out)
-		}
-	})
-	if programs.err != nil {
-		t.Fatal(programs.err)
-	}
-	return filepath.Join(programs.dir, name)
-}
-
 const root = "../.."
 
 // newWorld starts everything, with three replicas and no policy. Worlds share the cluster and the controller's Lease, so
@@ -114,7 +85,7 @@ func startWorld(t *testing.T, namespace string, storeTimeout time.Duration, opti
 	})
 	t.Cleanup(func() { _ = reader.Close() })
 	w.table = redisstore.NewTable(reader, table, "")
-	manager, checkout := program(t, "manager"), program(t, "checkout")
+	manager, checkout := env.Build(t, "cmd/manager"), env.Build(t, "examples/checkout")
 
 	kubeconfig, err := w.cluster.ServiceAccountKubeconfig(t.Context(), "weir-system", "weir-controller")
 	if err != nil {

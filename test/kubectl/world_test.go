@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -119,31 +117,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
 subjects: [{kind: ServiceAccount, name: editor, namespace: NAMESPACE}]
 `
 
-// tool builds the command, once for the test binary.
-var tool = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "weir-kubectl-")
-	if err != nil {
-		return "", err
-	}
-	if err := process.RemoveAtExit(dir); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "kubectl-weir")
-	build := exec.Command("go", "build", "-o", path, "./cmd/kubectl-weir")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the command: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	built := make(chan error, 1)
-	go func() {
-		_, err := tool()
-		built <- err
-	}()
 	w := &world{t: t, namespace: "shop", cluster: kube.Cluster(t), redis: env.Redis(t, env.RedisOptions{})}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme} {
@@ -178,9 +153,6 @@ func newWorld(t *testing.T) *world {
 		}
 		return nil
 	})
-	if err := <-built; err != nil {
-		t.Fatal(err)
-	}
 	return w
 }
 
@@ -298,10 +270,6 @@ func (w *world) kubectl(stdin string, args ...string) {
 // weir runs the command as a user. REDIS among the arguments stands for the flags that lead to the table.
 func (w *world) weir(kubeconfig string, args ...string) (code int, stdout, stderr string) {
 	w.t.Helper()
-	path, err := tool()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	var expanded []string
 	for _, arg := range args {
 		switch arg {
@@ -318,10 +286,10 @@ func (w *world) weir(kubeconfig string, args ...string) (code int, stdout, stder
 			kubeconfig = ""
 		}
 	}
-	command := exec.CommandContext(w.t.Context(), path, expanded...)
+	command := exec.CommandContext(w.t.Context(), env.Build(w.t, "cmd/kubectl-weir"), expanded...)
 	var out, problem bytes.Buffer
 	command.Stdout, command.Stderr = &out, &problem
-	err = command.Run()
+	err := command.Run()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		w.t.Fatal(err)
 	}

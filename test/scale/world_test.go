@@ -56,7 +56,6 @@ type world struct {
 	manager *process.Process
 	address string // of metrics
 	probes  string
-	binary  string
 }
 
 func newWorld(t *testing.T, size sizes) *world {
@@ -64,8 +63,6 @@ func newWorld(t *testing.T, size sizes) *world {
 	w := &world{t: t, size: size, cluster: kube.APIServer(t), server: env.Redis(t, env.RedisOptions{})}
 	w.redis = redisstore.NewClient(&redis.UniversalOptions{Addrs: []string{w.server.Addr}})
 	t.Cleanup(func() { _ = w.redis.Close() })
-	w.binary = filepath.Join(t.TempDir(), "manager")
-	w.run("go", "build", "-o", w.binary, "./cmd/manager")
 	w.run(w.cluster.Kubectl, "--kubeconfig", w.cluster.Kubeconfig, "apply", "--server-side", "-k", "config/crd")
 	w.run(w.cluster.Kubectl, "--kubeconfig", w.cluster.Kubeconfig, "wait", "--for=condition=Established",
 		"crd/ratelimitpolicies.ratelimit.weir.dev", "--timeout=60s")
@@ -179,7 +176,7 @@ func (w *world) start() {
 	}
 	w.address, w.probes = fmt.Sprintf("127.0.0.1:%d", port), fmt.Sprintf("127.0.0.1:%d", port+1)
 	w.manager, err = process.Start(process.Command{
-		Name: "manager", Path: w.binary, Dir: w.t.TempDir(), Log: filepath.Join(w.t.TempDir(), "manager.log"),
+		Name: "manager", Path: env.Build(w.t, "cmd/manager"), Dir: w.t.TempDir(), Log: filepath.Join(w.t.TempDir(), "manager.log"),
 		Args: []string{
 			"--kubeconfig=" + w.cluster.Kubeconfig, "--redis-address=" + w.server.Addr, "--table=" + table,
 			"--leader-election-namespace=" + namespace, "--metrics-bind-address=" + w.address, "--metrics-secure=false",

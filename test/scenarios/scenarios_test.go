@@ -30,26 +30,8 @@ type result struct {
 	} `json:"sends"`
 }
 
-// notOnPostgres are scenarios of what PostgreSQL cannot do.
-var notOnPostgres = map[string]string{
-	"a store that loses its last writes gives nothing back":         "it takes no pushes, so a loss is not made good",
-	"a store that comes back empty gives no second budget":          "it takes no pushes, so a loss is not made good",
-	"a store that is flushed without a word gives no second budget": "it takes no pushes, so a loss is not made good",
-}
-
-// build returns the tool.
-func build(t *testing.T) string {
-	t.Helper()
-	tool := filepath.Join(t.TempDir(), "kubectl-weir")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", tool, "../../cmd/kubectl-weir")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building kubectl-weir: %v\n%s", err, output)
-	}
-	return tool
-}
-
 func TestScenariosHoldOnEveryStore(t *testing.T) {
-	tool := build(t)
+	tool := env.Build(t, "cmd/kubectl-weir")
 	redis, postgres := env.Redis(t, env.RedisOptions{}), env.Postgres(t)
 	run := exec.CommandContext(t.Context(), tool, "test", ".", "-o", "json", "--redis", redis.Addr, "--postgres", postgres.DSN)
 	var stderr bytes.Buffer
@@ -77,13 +59,8 @@ func TestScenariosHoldOnEveryStore(t *testing.T) {
 		}
 	}
 	for name, n := range stores {
-		want := 3
-		if reason := notOnPostgres[name.scenario]; reason != "" {
-			want = 2
-			t.Logf("%s: %s does not run on postgres: %s", name.file, name.scenario, reason)
-		}
-		if n != want {
-			t.Errorf("%s: %s ran on %d stores, want %d", name.file, name.scenario, n, want)
+		if n != 3 {
+			t.Errorf("%s: %s ran on %d stores, want 3", name.file, name.scenario, n)
 		}
 	}
 	if files, err := filepath.Glob("*.yaml"); err != nil || len(stores) < len(files) {

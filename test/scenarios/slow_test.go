@@ -31,7 +31,7 @@ steps:
 		t.Fatal(err)
 	}
 	redis := env.Redis(t, env.RedisOptions{})
-	output, err := exec.CommandContext(t.Context(), build(t), "test", file, "--redis", redis.Addr).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), env.Build(t, "cmd/kubectl-weir"), "test", file, "--redis", redis.Addr).CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "Redis may have forgotten a counter") {
 		t.Errorf("error %v:\n%s", err, output)
 	}
