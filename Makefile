@@ -6,7 +6,7 @@ LINT  := $(TOOL) golangci-lint-kube-api-linter
 # Modules of their own for what not every application uses: adapters of routers and RPC, and examples with them.
 ADAPTERS := ratelimit/chilimit ratelimit/echolimit ratelimit/ginlimit ratelimit/grpclimit ratelimit/muxlimit ratelimit/otellimit \
 	examples/grpc examples/gitops
-NESTED := hack/controlplane hack/kwok bench test/packaging $(ADAPTERS)
+NESTED := hack/controlplane hack/kwok hack/site bench test/packaging $(ADAPTERS)
 
 # Unit tests stand beside the code. ./test/... needs real servers, and runs one package after the other, for it has deadlines.
 UNIT := ./api/... ./cmd/... ./controllers/... ./examples/... ./hack/... ./internal/... ./ratelimit/...
@@ -28,6 +28,7 @@ test: deps build-cluster ## Every test, with the real servers it needs; installs
 	set -e; for module in $(ADAPTERS); do (cd $$module && go test -race ./...); done
 	go test -timeout 30m ./internal/sim
 	cd test/packaging && go test -timeout 30m ./...
+	cd hack/site && go test ./...
 
 .PHONY: soak
 soak: ## 10,000,000 steps of the arithmetic against the exact model (10 minutes)
@@ -68,7 +69,11 @@ generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copie
 
 .PHONY: docs
 docs: ## Draw the pictures of the pages from the code
-	go run ./hack/docs docs/images
+	go run ./hack/docs docs/captures docs/images
+
+.PHONY: docs-html
+docs-html: ## Make one file of all pages, to be read without a network: bin/docs.html
+	cd hack/site && go run . ../.. ../../bin/docs.html
 
 .PHONY: lint
 lint: ## Format and lint (the linter itself is built by the first call, in about five minutes)

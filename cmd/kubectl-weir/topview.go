@@ -68,6 +68,9 @@ func viewOf(w policy.Workload, replicas int, r rates) topView {
 		Workload: w.String(), At: time.Now(), Replicas: replicas, Read: r.read, WithoutStore: r.open, Rules: []topRule{}, of: w,
 	}
 	for _, rule := range r.rules {
+		if rule.name == "" && rule.admitted+rule.denied == 0 {
+			continue
+		}
 		v.Rules = append(v.Rules, topRule{
 			Rule: rule.name, Admitted: rule.admitted, Denied: rule.denied, ShadowDenied: rule.shadowed, AnsweredBy: rule.sources,
 		})

@@ -11,26 +11,29 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./hack/docs FOLDER")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: go run ./hack/docs CAPTURES FOLDER")
 		os.Exit(2)
 	}
-	if err := draw(os.Args[1]); err != nil {
+	if err := draw(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintf(os.Stderr, "docs: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func draw(folder string) error {
+// draw writes the pictures into a folder.
+func draw(captures, folder string) error {
+	pictures, err := terminals(captures)
+	if err != nil {
+		return err
+	}
 	simulated, err := simulation()
 	if err != nil {
 		return err
 	}
-	pictures := map[string]string{
-		"window-edge.svg": windowEdge().SVG(),
-		"smooth.svg":      smooth().SVG(),
-		"simulate.svg":    simulated,
-	}
+	pictures["window-edge.svg"] = windowEdge().SVG()
+	pictures["smooth.svg"] = smooth().SVG()
+	pictures["simulate.svg"] = simulated
 	for name, picture := range pictures {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(picture), 0o644); err != nil {
 			return fmt.Errorf("drawing %s: %w", name, err)

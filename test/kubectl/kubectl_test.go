@@ -62,6 +62,7 @@ func TestCommandsOnACluster(t *testing.T) {
 		}
 	}
 	t.Run("explain", w.explain)
+	t.Run("explain, as the page shows it", w.explainCaptured)
 	t.Run("peek", w.peek)
 	t.Run("diff", w.diff)
 	t.Run("reset", w.reset)
@@ -69,6 +70,7 @@ func TestCommandsOnACluster(t *testing.T) {
 	t.Run("canary", w.canary)
 	t.Run("shadow", w.shadow)
 	t.Run("what cannot be", w.refusals)
+	t.Run("viewers only look", w.viewers)
 	t.Run("completion", func(t *testing.T) {
 		for _, args := range [][]string{{"__complete", "status", ""}, {"__complete", "explain", "ch"}} {
 			if code, stdout, stderr := w.weir(w.viewer, args...); code != 0 || !strings.HasPrefix(stdout, "checkout\n") {
@@ -107,6 +109,16 @@ func (w *world) explain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { w.check(t, s) })
 	}
+}
+
+// The page shows what the command says.
+func (w *world) explainCaptured(t *testing.T) {
+	const call = "explain checkout --method POST --route /exports --header X-Api-Key=acme "
+	code, stdout, stderr := w.weir(w.viewer, strings.Fields(call+"REDIS")...)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	captured(t, "explain.txt", "$ kubectl weir "+call+"--redis localhost:6379\n"+stdout)
 }
 
 func (w *world) peek(t *testing.T) {
@@ -286,7 +298,7 @@ func (w *world) refusals(t *testing.T) {
 	for name, s := range map[string]step{
 		"a workload without policies": {w.viewer, "status nothing", 1, nil, []string{"no policy targets shop/nothing: `kubectl weir status -n shop` lists"}},
 		"two workloads":               {w.viewer, "status a b", 2, nil, []string{"one WORKLOAD at a time"}},
-		"no workload":                 {w.viewer, "explain --path /", 2, nil, []string{"name the workload, for example checkout"}},
+		"no workload":                 {w.viewer, "explain --path /", 2, nil, []string{"name the workload, for example `kubectl weir explain checkout`"}},
 		"another kind":                {w.viewer, "explain statefulset/x --path /", 2, nil, []string{"want the name of a Deployment"}},
 		"no request":                  {w.viewer, "explain checkout", 2, nil, []string{"--route or --path is missing"}},
 		"a header without value":      {w.viewer, "explain checkout --path / --header X", 2, nil, []string{"want NAME=VALUE"}},
@@ -309,4 +321,34 @@ func (w *world) refusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { w.check(t, s) })
 	}
+}
+
+// viewers may run all that only looks, with the role view and nothing else.
+func (w *world) viewers(t *testing.T) {
+	policies := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policies, []byte(strings.ReplaceAll(policyText, "NAMESPACE", w.namespace)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // more than the limit, so that somebody is denied
+		w.replicas[0].Decide(t.Context(), request("greedy"))
+	}
+	for name, s := range map[string]step{
+		"status":              {w.viewer, "status", 0, []string{"checkout   checkout   3"}, nil},
+		"status of one":       {w.viewer, "status checkout REDIS", 0, []string{"POD "}, nil},
+		"explain":             {w.viewer, "explain checkout REDIS --path /", 0, []string{"checkout/default"}, nil},
+		"diff":                {w.viewer, "diff -f " + policies, 0, []string{"same"}, nil},
+		"peek":                {w.viewer, "peek checkout REDIS" + acme, 0, []string{"checkout/exports"}, nil},
+		"reset, as a preview": {w.viewer, "reset checkout REDIS" + acme, 0, []string{"checkout/exports"}, []string{"Nothing was changed"}},
+		"shadow, as a patch":  {w.viewer, "shadow checkout", 0, []string{"kubectl patch"}, []string{"Nothing was changed"}},
+	} {
+		t.Run(name, func(t *testing.T) { w.check(t, s) })
+	}
+	// The metrics of pods are for editors; whom they deny is in Redis.
+	w.eventually("top shows a viewer who is denied", func(context.Context) error {
+		code, stdout, stderr := w.weir(w.viewer, strings.Fields("top checkout REDIS --metrics-port 8080 --count 1 --interval 100ms")...)
+		if code != 0 || !strings.Contains(stdout, "needs the right to get pods/proxy") || !strings.Contains(stdout, "checkout/exports ") {
+			return fmt.Errorf("exit code %d: %s%s", code, stdout, stderr)
+		}
+		return nil
+	})
 }

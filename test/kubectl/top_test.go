@@ -56,7 +56,7 @@ func users(t *testing.T) string {
 	return text
 }
 
-func newFlooded(t *testing.T, replicas int) *flooded {
+func newFlooded(t *testing.T, replicas int, name func(ratelimit.Request) string) *flooded {
 	t.Helper()
 	f := &flooded{redis: env.Redis(t, env.RedisOptions{ACL: users(t)})}
 	f.publish(t, replicas)
@@ -65,12 +65,7 @@ func newFlooded(t *testing.T, replicas int) *flooded {
 		l, err := ratelimit.New(ratelimit.Options{
 			Redis: &redis.UniversalOptions{Addrs: []string{f.redis.Addr}, Username: "weir-shop", Password: "secret"},
 			Table: table, Namespace: "shop", Workload: "checkout", Pod: fmt.Sprintf("checkout-%d", i), Registerer: registry,
-			StoreTimeout: patience, PollInterval: time.Second, IdentityName: func(r ratelimit.Request) string {
-				if key := r.Header.Get("X-Api-Key"); key < "hot-5" {
-					return key + "\x1b[31m" // what could colour a terminal
-				}
-				return ""
-			},
+			StoreTimeout: patience, PollInterval: time.Second, IdentityName: name,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -124,6 +119,23 @@ func (f *flooded) publish(t *testing.T, replicas int) {
 		Version: policy.RowVersion, N: replicas, Ready: replicas, Desired: replicas, IdleSince: 1, At: time.Now().UnixMicro(),
 	}); err != nil || refusal != policy.Accepted {
 		t.Fatalf("publishing the count: %q, %v", refusal, err)
+	}
+}
+
+// awaitReports waits until all replicas have told whom they deny.
+func (f *flooded) awaitReports(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := process.Poll(ctx, 200*time.Millisecond, func(context.Context) error {
+		got, err := top(t, f.topArgs("--identities", "5"))
+		if err == nil && (got.Denied.Replicas != len(f.replicas) || len(got.Denied.Identities) < 5 || got.Denied.Identities[4].Denied < 10) {
+			err = errors.New("not all have reported")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -181,7 +193,12 @@ func TestTopFindsWhoIsDeniedMost(t *testing.T) {
 		hot        = 10
 		room       = 128 // of an enforcer's sketch
 	)
-	f := newFlooded(t, 3)
+	f := newFlooded(t, 3, func(r ratelimit.Request) string {
+		if key := r.Header.Get("X-Api-Key"); key < "hot-5" {
+			return key + "\x1b[31m" // what could colour a terminal
+		}
+		return ""
+	})
 	// The tenth is denied more often than the bound, and all others hardly at all.
 	var flood []string
 	for i := range identities {
