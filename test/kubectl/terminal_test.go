@@ -19,16 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-dev/weir/ratelimit"
+	"github.com/weir-dev/weir/test/env"
 )
 
 // terminal runs the command on a pseudo-terminal, and returns what appears on it. Its standard output goes there too,
 // unless it is given.
 func terminal(t *testing.T, stdout *bytes.Buffer, args ...string) string {
 	t.Helper()
-	path, err := tool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := env.Build(t, "cmd/kubectl-weir")
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -64,9 +62,7 @@ func terminal(t *testing.T, stdout *bytes.Buffer, args ...string) string {
 
 // On a terminal each table of top takes the place of the one before.
 func TestTopRefreshesATerminal(t *testing.T) {
-	if _, err := tool(); err != nil {
-		t.Fatal(err)
-	}
+	env.Build(t, "cmd/kubectl-weir")
 	f := newFlooded(t, 3, func(r ratelimit.Request) string {
 		return map[string]string{"hot-0": "acme", "hot-2": "globex"}[r.Header.Get("X-Api-Key")]
 	})
