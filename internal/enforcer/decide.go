@@ -19,6 +19,7 @@ type decision struct {
 	walk    policy.Walk
 	subject subject
 	memo    memo // of this and former decisions
+	stripe  uint32
 	buf     []byte
 	// identities of the snapshot's keys, those in known.
 	known      uint64
@@ -53,7 +54,7 @@ func (d *decision) release() {
 
 // newDecision returns one that belongs to e, as its parts do to it.
 func newDecision(e *Enforcer) *decision {
-	d := &decision{e: e}
+	d := &decision{e: e, stripe: e.stripes.Add(1)}
 	d.subject = subject{
 		request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo, hasher: e.hasher(),
 		doubt: e.notBelieved,
@@ -396,7 +397,7 @@ func (d *decision) refuse(r *rule, o Outcome, out Decision) Decision {
 
 func (d *decision) count(r *rule, o Outcome) {
 	if !d.peek {
-		r.tally.decisions[o].Add(1)
+		r.tally.add(d.stripe, o)
 	}
 }
 

@@ -88,6 +88,7 @@ type Enforcer struct {
 	split bool
 
 	decisions sync.Pool // of *decision
+	stripes   atomic.Uint32
 
 	settling atomic.Bool  // the store is about to be told of what was charged afterwards
 	settles  atomic.Int64 // of them, in this process
@@ -219,9 +220,9 @@ func (e *Enforcer) await(ctx context.Context, s *snapshot, r *Request, c *caller
 	case a.err != nil:
 		e.fallBackAgain(s, r, a.err.Error(), answer)
 	case a.granted:
-		answer.admittedBy(enforced, origins, a.Answer, a.Granted-1-a.place).tally.decisions[StoreAdmitted].Add(1)
+		answer.admittedBy(enforced, origins, a.Answer, a.Granted-1-a.place).tally.add(uint32(a.place), StoreAdmitted)
 	default:
-		answer.deniedBy(enforced, origins, a.Answer).tally.decisions[StoreDenied].Add(1)
+		answer.deniedBy(enforced, origins, a.Answer).tally.add(uint32(a.place), StoreDenied)
 	}
 }
 

@@ -69,13 +69,6 @@ func (o Outcome) Names() (result, source string) {
 	}
 }
 
-// tally counts the decisions of one rule.
-type tally struct {
-	decisions [outcomes]atomic.Uint64
-	// missing counts requests that lacked a part of the rule's key.
-	missing atomic.Uint64
-}
-
 // tallies keeps the counts of rules over revisions. Rules that are no longer in force are dropped.
 type tallies struct {
 	mu     sync.Mutex
@@ -300,7 +293,7 @@ func (e *Enforcer) Figures() Figures {
 			r := &s.rules[i]
 			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load()}
 			for o := range figures.Decisions {
-				figures.Decisions[o] = r.tally.decisions[o].Load()
+				figures.Decisions[o] = r.tally.count(Outcome(o))
 			}
 			for j := range r.limits {
 				figures.Limits = append(figures.Limits, e.limitFigures(r, &r.limits[j]))
