@@ -67,13 +67,13 @@ func neededRights(namespaces []string, snapshots bool) []authorizationv1.Resourc
 
 // Start asks until every right is there.
 func (r *rights) Start(ctx context.Context) error {
-	for {
-		r.ask(ctx)
-		if r.granted.Load() || ctx.Err() != nil {
-			return nil
+	for ctx.Err() == nil {
+		if r.ask(ctx); r.granted.Load() {
+			break
 		}
 		pause(ctx, askRightsEvery)
 	}
+	return nil
 }
 
 // ask asks for every right, and logs each that is missing when it is first missed.

@@ -3,12 +3,9 @@ package enforcer
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
 const (
@@ -68,73 +65,6 @@ type batcher struct {
 	lastEntries, lastCounters int
 }
 
-// batch is one round trip. What a caller reads of it after it is done does not change any more.
-type batch struct {
-	era    uint64
-	born   time.Duration // when its first caller came
-	sentAt int64         // by the monotonic clock, in µs; of the goroutine that sends it
-	// wake is closed when the batch is done, or when the first of its callers has waited for long enough: then the
-	// callers go on to wait for finished, each until its own deadline. So a batch that is in time needs one timer for
-	// all of its callers, and wakes all of them at once.
-	wake     chan struct{}
-	finished chan struct{} // nil until wake was closed without an answer
-	done     atomic.Bool
-	calm     func() bool // ends the timer that hurries it
-
-	mu      sync.Mutex
-	entries []Entry
-	groups  []group // of each entry
-	answers []Answer
-	index   map[uint64]int // by fingerprint; nil while there are few
-	// counters and origins are those of all entries, one behind the other.
-	counters []Counter
-	origins  []origin
-	callers  int
-	judged   bool
-	traced   []context.Context // of callers who are traced
-}
-
-// group is the callers of one entry, a list in the order in which they came.
-type group struct {
-	fingerprint uint64
-	peek        bool
-	origins     []origin
-	first, last *caller
-	// lease is what the entry's rules let a lease hold, and extra what of it is asked for beside the callers.
-	lease, extra int64
-}
-
-// caller waits for its part of a batch. It is guarded by the batch's lock until the batch is done.
-type caller struct {
-	era      uint64 // in which one was to ask alone
-	batch    *batch
-	next     *caller // of its group
-	group    int
-	state    callerState
-	admitted bool  // locally, by one that left, at the time at
-	at       int64 // on the store's clock
-	granted  bool  // by the store
-	place    int64 // among those granted
-	err      error
-	traced   context.Context // nil unless the caller is traced
-}
-
-type callerState uint8
-
-const (
-	waiting  callerState = iota
-	answered             // or failed: err says so
-	left                 // answered without the store, and keeps its slot
-)
-
-func (b *batcher) caller() *caller {
-	if c, ok := b.callers.Get().(*caller); ok {
-		*c = caller{}
-		return c
-	}
-	return new(caller)
-}
-
 // answer is what a caller got.
 type answer struct {
 	// results are the store's, when err is nil and local is false.
@@ -146,46 +76,30 @@ type answer struct {
 	gone    bool // the caller's context ended
 }
 
-// take asks the store and returns within the timeout. When the store is late, the decision falls back; it does so once,
-// at the moment from which on the store's answer no longer counts for this caller.
-func (b *batcher) take(ctx context.Context, w *want, d *decision) answer {
-	since := b.runtime.Elapsed()
-	c := b.caller()
-	if b.tracer != nil && b.tracer.Traces(ctx) {
-		c.traced = ctx
-	}
-	switch b.join(w, c, since) {
-	case joinFull:
-		b.callers.Put(c)
-		b.counts.fail(ReasonFull)
-		return answer{err: errFull}
-	case joinAlone:
-		era := c.era
-		b.callers.Put(c)
-		return b.alone(ctx, d, era, since)
-	case joined:
-	}
+// await waits for a caller's part of a batch, and returns within the timeout since he came. When the store is late he
+// falls back; that happens once, at the moment from which on the store's answer no longer counts for him.
+func (b *batcher) await(ctx context.Context, c *caller, since time.Duration, fallBack func() (bool, int64)) outcome {
 	switch b.runtime.Wait(c.batch.wake, ctx.Done(), forever) {
 	case WokenReady:
 		if c.batch.done.Load() {
-			return b.part(c)
+			return isAnswered
 		}
 	case WokenDone:
-		return b.goneOr(c)
+		return c.goneOr()
 	case WokenLate:
 	}
-	return b.waitOn(ctx, c, since+b.timeout, d)
+	return b.awaitLate(ctx, c, since+b.timeout, fallBack)
 }
 
-// waitOn waits for a batch that is late, until the caller's own deadline.
-func (b *batcher) waitOn(ctx context.Context, c *caller, deadline time.Duration, d *decision) answer {
+// awaitLate waits for a batch that is late, until the caller's own deadline.
+func (b *batcher) awaitLate(ctx context.Context, c *caller, deadline time.Duration, fallBack func() (bool, int64)) outcome {
 	wait := deadline - b.runtime.Elapsed()
 	for again := false; ; again = true {
 		switch b.runtime.Wait(c.batch.finished, ctx.Done(), max(0, wait)) {
 		case WokenReady:
-			return b.part(c)
+			return isAnswered
 		case WokenDone:
-			return b.goneOr(c)
+			return c.goneOr()
 		case WokenLate:
 		}
 		// A process that got no processor in time gives the answer, which may be there, a little more.
@@ -194,44 +108,47 @@ func (b *batcher) waitOn(ctx context.Context, c *caller, deadline time.Duration,
 		}
 		wait = b.timeout / 4
 	}
-	if !c.leave(d, timeoutCause) {
-		return b.part(c)
+	if !c.leave(fallBack) {
+		return isAnswered
 	}
-	return answer{local: true}
+	return isLocal
 }
 
-// goneOr answers a caller whose context ended.
-func (b *batcher) goneOr(c *caller) answer {
-	if !c.leave(nil, "") {
-		return b.part(c)
-	}
-	return answer{gone: true}
-}
+// outcome is how a wait for a batch ended.
+type outcome uint8
 
-// part returns what the batch wrote for the caller, and the caller to the pool.
-func (b *batcher) part(c *caller) answer {
-	a := answer{granted: c.granted, place: c.place, err: c.err}
-	if c.err == nil {
-		a.Answer = &c.batch.answers[c.group]
+const (
+	isAnswered outcome = iota // by the batch: the caller's part of it is there
+	isLocal                   // by the fallback
+	isGone                    // not at all: the caller's context ended
+)
+
+// outcome reads a caller's part, if it is there, and takes the caller back.
+func (b *batcher) outcome(c *caller, how outcome) answer {
+	switch how {
+	case isLocal:
+		return answer{local: true}
+	case isGone:
+		return answer{gone: true}
+	case isAnswered:
 	}
-	c.batch, c.traced = nil, nil
-	b.callers.Put(c)
+	a := c.part()
+	b.letGo(c)
 	return a
 }
 
-// leave gives up waiting, unless the answer has come. The caller stays in the batch, which may still be granted for
-// it, and is not pooled. d, if any, falls back.
-func (c *caller) leave(d *decision, cause string) bool {
-	c.batch.mu.Lock()
-	defer c.batch.mu.Unlock()
-	if c.state == answered {
-		return false
+func (b *batcher) caller() *caller {
+	if c, ok := b.callers.Get().(*caller); ok {
+		*c = caller{}
+		return c
 	}
-	c.state = left
-	if d != nil {
-		c.admitted, c.at = d.fallBack(cause)
-	}
-	return true
+	return new(caller)
+}
+
+// letGo takes back a caller whose part has been read.
+func (b *batcher) letGo(c *caller) {
+	c.batch = nil
+	b.callers.Put(c)
 }
 
 // joining is what became of a caller who came.
@@ -243,19 +160,22 @@ const (
 	joinFull          // the batch that gathers is full, and may not leave
 )
 
-// join puts a caller in the batch that gathers, and sends it if none is under way.
-func (b *batcher) join(w *want, c *caller, now time.Duration) joining {
+// join puts a caller in the batch that gathers, and sends it if none is under way. The era is that of one who is alone.
+func (b *batcher) join(ctx context.Context, w *want, now time.Duration) (c *caller, era uint64, how joining) {
 	fingerprint := w.fingerprint()
+	traced := b.tracer != nil && b.tracer.Traces(ctx)
+	c = b.caller()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.inFlight == 0 && b.gathering == nil && b.prompt && b.quick.Load() {
 		b.inFlight++
-		c.era = b.era
-		return joinAlone
+		b.callers.Put(c)
+		return nil, b.era, joinAlone
 	}
 	if b.gathering != nil && b.gathering.full(len(w.counters)) {
 		if b.inFlight >= maxInFlight {
-			return joinFull
+			b.callers.Put(c)
+			return nil, 0, joinFull
 		}
 		b.send()
 	}
@@ -263,10 +183,13 @@ func (b *batcher) join(w *want, c *caller, now time.Duration) joining {
 		b.gathering = b.gather(now)
 	}
 	b.gathering.add(w, fingerprint, c)
+	if traced {
+		b.gathering.traced = append(b.gathering.traced, ctx)
+	}
 	if b.inFlight == 0 {
 		b.send()
 	}
-	return joined
+	return c, 0, joined
 }
 
 // gather begins a batch with room for as much as the last one held. b.mu is held.
@@ -297,26 +220,6 @@ func (b *batcher) hurry(g *batch) {
 	default:
 		b.runtime.AfterFunc(b.timeout-b.timeout/4, g.release)
 	}
-}
-
-// release wakes the callers of a batch that is late.
-func (g *batch) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.done.Load() && g.finished == nil {
-		g.finished = make(chan struct{})
-		close(g.wake)
-	}
-}
-
-// end wakes the callers of a batch that is done. g.mu is held.
-func (g *batch) end() {
-	g.done.Store(true)
-	if g.finished != nil {
-		close(g.finished)
-		return
-	}
-	close(g.wake)
 }
 
 // send lets the gathering batch leave. b.mu is held.
@@ -352,33 +255,37 @@ func (b *batcher) returned(era uint64) *batch {
 	return b.leave()
 }
 
-// run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as
-// a driver needs; the callers are answered on another one, while the next batch is under way.
+// run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as a
+// driver needs; the callers are answered on another one.
+//
+// Before the next batch leaves, what the processors have to do first is done: among that are the callers who are answered
+// now, and others who come for the next batch. So batches grow as the process gets busy, and an idle one waits for
+// nothing; nobody waits longer than hurry lets him.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if !b.seal(g) {
-			g = b.returned(g.era)
-			continue
+		if b.seal(g) {
+			b.ask(g)
+			if g.callers > 1 { // one who is alone asks for himself next time
+				b.runtime.Yield()
+			}
 		}
-		sent := b.runtime.Elapsed()
-		g.sentAt = b.clock.at(sent)
-		inTime := b.watch(g, sent)
-		ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
-		traced := b.trace(g.traced, len(g.entries))
-		now, err := b.store.Take(ctx, g.entries, g.answers)
-		traced.end(err)
-		took := b.runtime.Elapsed() - sent
-		inTime()
-		cancel()
-		next := b.returned(g.era)
-		if next == nil {
-			b.conclude(g, now, took, err)
-			return
-		}
-		back := g
-		b.runtime.Go(func() { b.conclude(back, now, took, err) })
-		g = next
+		g = b.returned(g.era)
 	}
+}
+
+// ask is one round trip.
+func (b *batcher) ask(g *batch) {
+	sent := b.runtime.Elapsed()
+	g.sentAt = b.clock.at(sent)
+	inTime := b.watch(g, sent)
+	ctx, cancel := b.runtime.WithTimeout(b.timeout + patience)
+	traced := b.trace(g.traced, len(g.entries))
+	now, err := b.store.Take(ctx, g.entries, g.answers)
+	traced.end(err)
+	took := b.runtime.Elapsed() - sent
+	inTime()
+	cancel()
+	b.runtime.Go(func() { b.conclude(g, now, took, err) })
 }
 
 // conclude takes what came of a round trip.
@@ -455,112 +362,4 @@ func (b *batcher) startOver(cause string) {
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}
 	b.opened(cause)
-}
-
-func (g *batch) full(counters int) bool {
-	return len(g.entries) >= maxEntries || len(g.counters)+counters > maxCounters && len(g.counters) > 0 || g.callers >= maxCallers
-}
-
-// few entries are searched without an index.
-const few = 8
-
-// add puts a caller into its entry. The batch gathers, so nobody else looks at it but callers who leave.
-func (g *batch) add(w *want, fingerprint uint64, c *caller) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	i := g.find(w, fingerprint)
-	if i < 0 {
-		i = g.enter(w, fingerprint)
-	}
-	c.batch, c.group = g, i
-	if group := &g.groups[i]; group.first == nil {
-		group.first, group.last = c, c
-	} else {
-		group.last.next, group.last = c, c
-	}
-	g.callers++
-	if c.traced != nil {
-		g.traced = append(g.traced, c.traced)
-	}
-}
-
-// enter makes an entry of a want, which is its caller's and is copied.
-func (g *batch) enter(w *want, fingerprint uint64) int {
-	start := len(g.counters)
-	g.counters = append(g.counters, w.counters...)
-	g.origins = append(g.origins, w.origins...)
-	end := len(g.counters)
-	g.entries = append(g.entries, Entry{
-		Counters: g.counters[start:end:end], Enforced: w.enforced, Shadow: slices.Clone(w.shadow),
-	})
-	g.groups = append(g.groups, group{fingerprint: fingerprint, peek: w.peek, lease: w.lease, origins: g.origins[start:end:end]})
-	i := len(g.entries) - 1
-	if g.index != nil {
-		g.index[fingerprint] = i
-	}
-	return i
-}
-
-func (g *batch) find(w *want, fingerprint uint64) int {
-	if g.index == nil && len(g.groups) > few {
-		g.index = make(map[uint64]int, 4*few)
-		for i := range g.groups {
-			g.index[g.groups[i].fingerprint] = i
-		}
-	}
-	if g.index != nil {
-		if i, ok := g.index[fingerprint]; ok && w.same(&g.groups[i], &g.entries[i]) {
-			return i
-		}
-		return -1
-	}
-	for i := range g.groups {
-		if g.groups[i].fingerprint == fingerprint && w.same(&g.groups[i], &g.entries[i]) {
-			return i
-		}
-	}
-	return -1
-}
-
-// seal readies a batch for the store and says whether anybody still waits for it. Callers who have left before it was
-// sent ask for nothing.
-func (b *batcher) seal(g *batch) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	kept := 0
-	for i := range g.groups {
-		group, waiters := &g.groups[i], int64(0)
-		callers := group.first
-		group.first, group.last = nil, nil
-		for c := callers; c != nil; c = c.next {
-			if c.state != waiting {
-				continue
-			}
-			c.group = kept
-			if waiters++; group.first == nil {
-				group.first = c
-			} else {
-				group.last.next = c
-			}
-			group.last = c
-		}
-		if waiters == 0 {
-			continue
-		}
-		group.last.next = nil
-		group.extra = b.leases.ask(group, &g.entries[i])
-		g.groups[kept], g.entries[kept] = *group, g.entries[i]
-		if !group.peek {
-			g.entries[kept].N = waiters + group.extra
-		}
-		kept++
-	}
-	g.groups, g.entries = g.groups[:kept], g.entries[:kept]
-	g.answers = make([]Answer, kept)
-	results := make([]algorithm.Result, len(g.counters))
-	for i := range g.answers {
-		n := len(g.entries[i].Counters)
-		g.answers[i].Results, results = results[:0:n], results[n:]
-	}
-	return kept > 0
 }

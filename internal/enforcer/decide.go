@@ -19,6 +19,7 @@ type decision struct {
 	walk    policy.Walk
 	subject subject
 	memo    memo // of this and former decisions
+	stripe  uint32
 	buf     []byte
 	// identities of the snapshot's keys, those in known.
 	known      uint64
@@ -53,7 +54,7 @@ func (d *decision) release() {
 
 // newDecision returns one that belongs to e, as its parts do to it.
 func newDecision(e *Enforcer) *decision {
-	d := &decision{e: e}
+	d := &decision{e: e, stripe: e.stripes.Add(1)}
 	d.subject = subject{
 		request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo, hasher: e.hasher(),
 		doubt: e.notBelieved,
@@ -61,37 +62,67 @@ func newDecision(e *Enforcer) *decision {
 	return d
 }
 
-// decide leaves what it decides in verdict, where it is not copied from hand to hand.
-func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek bool) {
+// decide leaves what it decides in verdict, where it is not copied from hand to hand. It returns a caller instead if a
+// batch is to be waited for and the decision's memory is not needed for that.
+func (d *decision) decide(ctx context.Context, s *snapshot, r *Request, peek bool) (c *caller, since time.Duration) {
 	d.s, d.request, d.peek = s, *r, peek
 	if !d.collect() {
-		return
+		return nil, 0
 	}
 	if len(d.want.counters) == 0 {
 		d.verdict = d.withoutLimits()
-		return
+		return nil, 0
 	}
 	if d.e.split {
 		d.fallBack("")
-		return
+		return nil, 0
 	}
 	if d.e.options.InProcess {
 		d.takeHere(ctx)
-		return
+		return nil, 0
 	}
 	// Who settles has to know what the store charged for this one request.
 	if d.charge == nil && d.leased() || !peek && d.denied() {
-		return
+		return nil, 0
 	}
 	if d.e.breaker.open.Load() {
 		d.e.probe()
 		d.fallBack(d.e.breaker.why())
-		return
+		return nil, 0
 	}
 	if d.filtered() || !d.holdShare() {
-		return
+		return nil, 0
 	}
-	a := d.e.batcher.take(ctx, &d.want, d)
+	return d.ask(ctx)
+}
+
+// ask asks the store, together with others.
+func (d *decision) ask(ctx context.Context) (c *caller, since time.Duration) {
+	b := d.e.batcher
+	since = d.e.options.Runtime.Elapsed()
+	c, era, how := b.join(ctx, &d.want, since)
+	switch {
+	case how == joinFull:
+		d.e.counts.fail(ReasonFull)
+		d.take(ctx, answer{err: errFull})
+	case how == joinAlone:
+		d.take(ctx, b.alone(ctx, d, era, since))
+	case d.plain():
+		return c, since
+	default:
+		late := func() (bool, int64) { return d.fallBack(timeoutCause) }
+		d.take(ctx, b.outcome(c, b.await(ctx, c, since, late)))
+	}
+	return nil, 0
+}
+
+// plain says that a batch holds all that is needed to answer.
+func (d *decision) plain() bool {
+	return d.charge == nil && !d.peek && d.want.enforced > 0 && len(d.shadows) == 0 && !d.hold.held
+}
+
+// take takes over what became of the question.
+func (d *decision) take(ctx context.Context, a answer) {
 	d.releaseShare()
 	switch {
 	case a.gone:
@@ -175,6 +206,15 @@ func (d *decision) collect() bool {
 	return true
 }
 
+// again collects what was collected before, and has been counted then.
+func (d *decision) again(s *snapshot, r *Request) {
+	d.s, d.request, d.peek = s, *r, true
+	d.subject.doubt = nil
+	d.collect()
+	d.subject.doubt = d.e.notBelieved
+	d.peek, d.want.peek = false, false
+}
+
 // join puts the counters of shadow rules behind the enforced ones.
 func (d *decision) join() {
 	d.want.peek = d.peek
@@ -246,9 +286,7 @@ func (d *decision) answer(a *Answer, granted bool, place int64) {
 		d.admit(a, place, after, StoreAdmitted)
 		return
 	}
-	i := binding(d.want.counters[:d.want.enforced], a.Results, false, 0)
-	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], 0)
-	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceStore
+	i := d.verdict.deniedBy(d.want.counters[:d.want.enforced], d.want.origins, a)
 	d.throttle(d.want.origins[i].rule, d.want.counters[i].Identity)
 	d.count(d.want.origins[i].rule, StoreDenied)
 }
@@ -256,13 +294,27 @@ func (d *decision) answer(a *Answer, granted bool, place int64) {
 // admit describes an admission by what a store answered. The caller's place is among those granted, and after is how
 // many of them are charged already and come behind him.
 func (d *decision) admit(a *Answer, place, after int64, by Outcome) {
-	i := binding(d.want.counters[:d.want.enforced], a.Results, true, after)
-	d.describe(d.want.origins[i], d.want.counters[i].Cost, &a.Results[i], after)
-	d.verdict.Allowed, d.verdict.Status, d.verdict.RetryAfter = true, http.StatusOK, 0
-	d.verdict.MoreAfter = microseconds(d.want.counters[i].Limit.MoreAfter(&a.Results[i]))
+	rule := d.verdict.admittedBy(d.want.counters[:d.want.enforced], d.want.origins, a, after)
 	_, d.verdict.Source = by.Names()
 	d.countShadows(a, place)
-	d.count(d.want.origins[i].rule, by)
+	d.count(rule, by)
+}
+
+// deniedBy describes a denial by a store, and returns which counter it shows.
+func (v *Decision) deniedBy(enforced []Counter, origins []origin, a *Answer) int {
+	i := binding(enforced, a.Results, false, 0)
+	v.describe(&origins[i], enforced[i].Cost, &a.Results[i], 0)
+	v.Status, v.Source = http.StatusTooManyRequests, SourceStore
+	return i
+}
+
+// admittedBy describes an admission by a store, and returns the rule that shows.
+func (v *Decision) admittedBy(enforced []Counter, origins []origin, a *Answer, after int64) *rule {
+	i := binding(enforced, a.Results, true, after)
+	v.describe(&origins[i], enforced[i].Cost, &a.Results[i], after)
+	v.Allowed, v.Status, v.Source, v.RetryAfter = true, http.StatusOK, SourceStore, 0
+	v.MoreAfter = microseconds(enforced[i].Limit.MoreAfter(&a.Results[i]))
+	return origins[i].rule
 }
 
 func allowAll(results []algorithm.Result) bool {
@@ -303,8 +355,7 @@ func tighter(c *Counter, r *algorithm.Result, than *Counter, best *algorithm.Res
 }
 
 // describe fills in the numbers of one limit, of a denial without a source.
-func (d *decision) describe(o origin, cost int64, r *algorithm.Result, after int64) {
-	v := &d.verdict
+func (v *Decision) describe(o *origin, cost int64, r *algorithm.Result, after int64) {
 	v.Allowed, v.Status, v.Source, v.Cause = false, 0, "", ""
 	v.Policy, v.Rule = o.rule.policy, o.rule.name
 	v.Limit, v.Window = o.limit.row.Requests, microseconds(o.limit.row.Window)
@@ -353,7 +404,7 @@ func (d *decision) refuse(r *rule, o Outcome, out Decision) Decision {
 
 func (d *decision) count(r *rule, o Outcome) {
 	if !d.peek {
-		r.tally.decisions[o].Add(1)
+		r.tally.add(d.stripe, o)
 	}
 }
 

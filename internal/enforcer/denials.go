@@ -197,7 +197,7 @@ func (d *decision) denied() bool {
 		return false
 	}
 	o := d.want.origins[place]
-	d.describe(o, 0, &algorithm.Result{
+	d.verdict.describe(&o, 0, &algorithm.Result{
 		Satisfiable: true, Remaining: longest.remaining, RetryAfter: longest.retryAt - now, ResetAfter: max(0, longest.resetAt-now),
 	}, 0)
 	d.verdict.Status, d.verdict.Source = http.StatusTooManyRequests, SourceDenyCache

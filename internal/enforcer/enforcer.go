@@ -96,6 +96,7 @@ type Enforcer struct {
 	split bool
 
 	decisions sync.Pool // of *decision
+	stripes   atomic.Uint32
 
 	settling atomic.Bool  // the store is about to be told of what was charged afterwards
 	settles  atomic.Int64 // of them, in this process
@@ -199,9 +200,52 @@ func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool, answer *De
 		return
 	}
 	d := e.decision()
-	d.decide(ctx, s, r, peek)
-	*answer = d.verdict
+	c, since := d.decide(ctx, s, r, peek)
+	if c == nil {
+		*answer = d.verdict
+		e.done(d)
+		return
+	}
+	// Hundreds may wait: what each of them holds meanwhile is not in the processor's cache any more when they go on.
 	e.done(d)
+	e.await(ctx, s, r, c, since, answer)
+}
+
+// await waits for a batch and answers by what it holds.
+func (e *Enforcer) await(ctx context.Context, s *snapshot, r *Request, c *caller, since time.Duration, answer *Decision) {
+	late := func() (bool, int64) { return e.fallBackAgain(s, r, timeoutCause, answer) }
+	switch e.batcher.await(ctx, c, since, late) {
+	case isLocal:
+		return
+	case isGone:
+		e.counts.general[Canceled].Add(1)
+		*answer = generalDecision(Canceled, context.Cause(ctx).Error())
+		return
+	case isAnswered:
+	}
+	a, entry, origins := c.part(), &c.batch.entries[c.group], c.batch.groups[c.group].origins
+	e.batcher.letGo(c)
+	enforced := entry.Counters[:entry.Enforced]
+	switch {
+	case a.err != nil:
+		e.fallBackAgain(s, r, a.err.Error(), answer)
+	case a.granted:
+		answer.admittedBy(enforced, origins, a.Answer, a.Granted-1-a.place).tally.add(uint32(a.place), StoreAdmitted)
+	default:
+		i := answer.deniedBy(enforced, origins, a.Answer)
+		e.throttle(origins[i].rule, enforced[i].Identity, r)
+		origins[i].rule.tally.add(uint32(a.place), StoreDenied)
+	}
+}
+
+// fallBackAgain is fallBack for a decision whose memory was given away.
+func (e *Enforcer) fallBackAgain(s *snapshot, r *Request, cause string, answer *Decision) (admitted bool, at int64) {
+	d := e.decision()
+	defer e.done(d)
+	d.again(s, r)
+	admitted, at = d.fallBack(cause)
+	*answer = d.verdict
+	return admitted, at
 }
 
 // decision returns an empty one, and done takes it back.

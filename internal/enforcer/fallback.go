@@ -130,7 +130,7 @@ func (d *decision) countShadowShares(a *Answer) {
 func (d *decision) shareVerdict(a *Answer, granted bool, cause string) {
 	i := binding(d.share.counters[:d.share.enforced], a.Results, granted, 0)
 	o := d.share.origins[i]
-	d.describe(o, d.share.counters[i].Cost, &a.Results[i], 0)
+	d.verdict.describe(&o, d.share.counters[i].Cost, &a.Results[i], 0)
 	v := &d.verdict
 	v.Allowed, v.Source, v.Cause = granted, SourceLocalShare, cause
 	if granted {

@@ -39,22 +39,24 @@ func (b *batcher) finish(g *batch, now int64, err error) {
 // grant hands out what the store granted; nobody goes on before the batch ends. It returns how much was of use, how much
 // of that to callers who waited, and when the others had been admitted without the store.
 func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []int64) {
-	var gone []*caller // those who are answered belong to their own goroutines
-	callers := int64(0)
-	for c := group.first; c != nil; c = c.next {
-		callers++
-		if c.state != waiting {
+	waited := group.callers - group.gone
+	if !group.peek {
+		used = min(a.Granted, waited)
+	}
+	admitted, group.granted = used, used
+	if group.gone == 0 {
+		return used, admitted, nil
+	}
+	var gone []*caller
+	place := int64(0)
+	for c := group.first; c != nil; c = c.next { // those who wait move up
+		if c.left {
 			gone = append(gone, c)
 			continue
 		}
-		c.granted = used < a.Granted && !group.peek
-		if c.granted {
-			c.place = used
-			used++
-		}
-		c.state = answered
+		c.place = place
+		place++
 	}
-	admitted = used
 	if group.peek {
 		return used, admitted, nil
 	}
@@ -67,7 +69,7 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []i
 			b.counts.late[LateDenied].Add(1)
 		}
 	}
-	unused := min(a.Granted, callers) - used
+	unused := min(a.Granted, group.callers) - used
 	for _, c := range gone {
 		if c.admitted {
 			continue
@@ -83,14 +85,8 @@ func (b *batcher) grant(group *group, a *Answer) (used, admitted int64, late []i
 }
 
 func (b *batcher) fail(group *group, err error) {
-	for c := group.first; c != nil; c = c.next {
-		if c.state == left {
-			b.counts.late[LateLost].Add(1)
-			continue
-		}
-		c.err = err
-		c.state = answered
-	}
+	group.err = err
+	b.counts.late[LateLost].Add(uint64(group.gone))
 }
 
 // appendRefunds gives back what the callers from place used on were charged: each enforced counter, and those shadow

@@ -167,9 +167,14 @@ func (s *leases) keep(g *group, e *Entry, a *Answer, used, sentAt, taken int64, 
 	if slot == nil {
 		return 0, refunds
 	}
+	now := s.clock.monotonic()
 	size := min(a.Granted-used, g.extra, s.most(g.lease, room+a.Granted-used))
-	if size < 0 || s.clock.monotonic() >= sentAt+life || s.careful() {
+	if size < 0 || now >= sentAt+life || s.careful() {
 		size = 0
+	}
+	// Those who gathered while the last lease was fetched do not need it given back.
+	if old := slot.Load(); size == 0 && old != nil && old.left() > 0 && now < old.until && old.is(g, e) {
+		return 0, refunds
 	}
 	l := &lease{
 		fingerprint: g.fingerprint, serial: g.origins[0].rule.serial,

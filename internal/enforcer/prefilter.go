@@ -112,7 +112,7 @@ func (d *decision) filtered() bool {
 		return false
 	case place >= 0:
 		o := d.want.origins[place]
-		d.describe(o, 0, &longest, 0)
+		d.verdict.describe(&o, 0, &longest, 0)
 		d.verdict.Status, d.verdict.Source, d.verdict.Remaining = http.StatusTooManyRequests, SourcePrefilter, 0
 		d.throttle(o.rule, d.want.counters[place].Identity)
 		d.count(o.rule, PrefilterDenied)

@@ -203,8 +203,8 @@ func (e *Enforcer) decided() bool {
 		return false
 	}
 	for i := range s.rules {
-		for o := range s.rules[i].tally.decisions {
-			if s.rules[i].tally.decisions[o].Load() > 0 {
+		for o := range outcomes {
+			if s.rules[i].tally.count(o) > 0 {
 				return true
 			}
 		}

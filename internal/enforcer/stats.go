@@ -69,25 +69,6 @@ func (o Outcome) Names() (result, source string) {
 	}
 }
 
-// tally counts the decisions of one rule.
-type tally struct {
-	decisions [outcomes]atomic.Uint64
-	// missing counts requests that lacked a part of the rule's key.
-	missing   atomic.Uint64
-	throttled throttled
-}
-
-// enforced counts the decisions that were not those of a rule in shadow mode.
-func (t *tally) enforced() uint64 {
-	var sum uint64
-	for o := range t.decisions {
-		if o := Outcome(o); o != ShadowAdmitted && o != ShadowDenied {
-			sum += t.decisions[o].Load()
-		}
-	}
-	return sum
-}
-
 // tallies keeps the counts of rules over revisions. Rules that are no longer in force are dropped.
 type tallies struct {
 	mu     sync.Mutex
@@ -328,7 +309,7 @@ func (e *Enforcer) Figures() Figures {
 			r := &s.rules[i]
 			figures := RuleFigures{Policy: r.policy, Rule: r.name, KeyMissing: r.tally.missing.Load(), Unmatched: r.unmatched(decided)}
 			for o := range figures.Decisions {
-				figures.Decisions[o] = r.tally.decisions[o].Load()
+				figures.Decisions[o] = r.tally.count(Outcome(o))
 			}
 			for j := range r.limits {
 				figures.Limits = append(figures.Limits, e.limitFigures(r, &r.limits[j]))

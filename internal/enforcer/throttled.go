@@ -79,12 +79,19 @@ func deniedRule(name ruleName, s *sketch.Sketch[Identity, string]) policy.Denied
 }
 
 // throttle counts a request that a rule denied.
-func (d *decision) throttle(r *rule, id Identity) {
-	if d.peek || d.e.throttles == nil {
+func (e *Enforcer) throttle(r *rule, id Identity, request *Request) {
+	if e.throttles == nil {
 		return
 	}
-	if t := &r.tally.throttled; t.add(id, 1) && d.e.options.IdentityName != nil {
-		t.name(id, shortName(d.e.options.IdentityName(&d.request)))
+	if t := &r.tally.throttled; t.add(id, 1) && e.options.IdentityName != nil {
+		named := *request // the caller's own stays off the heap
+		t.name(id, shortName(e.options.IdentityName(&named)))
+	}
+}
+
+func (d *decision) throttle(r *rule, id Identity) {
+	if !d.peek {
+		d.e.throttle(r, id, &d.request)
 	}
 }
 

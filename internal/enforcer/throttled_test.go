@@ -206,7 +206,7 @@ func TestCountingWhoIsDeniedAllocatesNothing(t *testing.T) {
 
 // A table that refuses the list is no reason to doubt it: an older access list lacks the key.
 func TestATableThatRefusesTheList(t *testing.T) {
-	h := newHarness(t, func(o *enforcer.Options) { o.Table = refusing{o.Table.(*table)} }) //nolint:errcheck // it is one
+	h := newHarness(t, func(o *enforcer.Options) { o.Table = refusing{o.Table.(*table)} })
 	h.apply(policyOf("p", byKey("r", fixed(0, "1h"))))
 	h.send(3, as("alice"))
 	if err := h.Poll(t.Context()); err != nil {

@@ -107,6 +107,10 @@ type Walk struct {
 	clean   bool // the path was clean as it was sent
 	final   bool // the route is known, and no router behind has another word
 
+	// The last route that was known, here or in the walk before, and whether it was a final one.
+	route      string
+	routeFinal bool
+
 	policy  int
 	rule    int // the next to look at
 	matched *template
@@ -123,7 +127,10 @@ func (m *Matcher) Walk(r *Request) (w Walk) {
 func (m *Matcher) Start(w *Walk, r *Request) {
 	w.m, w.request = m, r
 	w.path, w.cleaned, w.clean = "", false, false
-	w.final = r.Route != "" && (r.Path == "" || finalRoute(r.Route))
+	if r.Route != w.route {
+		w.route, w.routeFinal = r.Route, r.Route != "" && finalRoute(r.Route)
+	}
+	w.final = w.routeFinal || r.Path == "" && r.Route != ""
 	w.policy, w.rule, w.matched, w.exempt = 0, 0, nil, false
 	w.enter()
 }

@@ -76,7 +76,7 @@ func (g *gate) answered() string {
 }
 
 func (g *gate) serve(ctx context.Context, client net.Conn) {
-	server, err := net.Dial("tcp", g.server)
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", g.server)
 	if err != nil {
 		_ = client.Close()
 		return

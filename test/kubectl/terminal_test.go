@@ -75,8 +75,8 @@ func TestTopRefreshesATerminal(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 	// Until every replica has reported.
 	f.awaitReports(t)
-	const clear = "\x1b[H\x1b[J"
-	frames := strings.Split(terminal(t, nil, f.topArgs("--count", "3", "--identities", "4")...), clear)
+	const wipe = "\x1b[H\x1b[J"
+	frames := strings.Split(terminal(t, nil, f.topArgs("--count", "3", "--identities", "4")...), wipe)
 	if len(frames) != 4 || frames[0] != "" {
 		t.Fatalf("%d frames, want 3: %q", len(frames)-1, frames)
 	}

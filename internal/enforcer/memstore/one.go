@@ -20,6 +20,10 @@ func (s *Store) takeOne(now int64, e *enforcer.Entry, a *enforcer.Answer) bool {
 			return false
 		}
 	}
+	if len(e.Counters) == 1 {
+		s.takeSingle(now, &e.Counters[0], a)
+		return true
+	}
 	locked := s.lock(e.Counters)
 	var previous *slot
 	var slots [maxOne]*slot
@@ -64,6 +68,23 @@ func (s *Store) takeOne(now int64, e *enforcer.Entry, a *enforcer.Answer) bool {
 	}
 	s.unlock(locked)
 	return true
+}
+
+// takeSingle is takeOne for one counter.
+func (s *Store) takeSingle(now int64, c *enforcer.Counter, a *enforcer.Answer) {
+	shard := &s.shards[shardOf(c)]
+	shard.mu.Lock()
+	slot := s.slot(c, now)
+	next, result := c.Limit.Take(slot.state, now, c.Cost)
+	a.Granted, a.Err, a.Shadow = 0, nil, a.Shadow[:0]
+	if result.Allowed {
+		a.Granted, slot.state = 1, next
+		if result.Remaining < c.Cost {
+			result = c.Limit.Look(next, now, c.Cost) // the next caller's wait
+		}
+	}
+	shard.mu.Unlock()
+	a.Results = append(a.Results[:0], result)
 }
 
 // follower is the slot behind another one, if that is the counter's. The limits of a request mostly follow one another.

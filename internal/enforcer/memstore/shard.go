@@ -29,28 +29,30 @@ func nameOf(c *enforcer.Counter) name { return name{c.Identity, c.ID} }
 
 // slot is one counter.
 type slot struct {
+	// A take reads no more than what stands before weight, which is two lines of the processor's cache.
 	name  name
 	limit algorithm.Limit // the last it was used with
 	state algorithm.State
+	next  *slot // of the same identity, in the order in which they were made
+	// pinned slots belong to the take that is going on, and are not forgotten.
+	pinned   bool
+	informed bool // the store has told what remains
+
 	// weight is what it counts as against the bound.
 	weight int
 	shard  *shard // nil for one that is shared
 	place  int    // among the shard's slots
-	next   *slot  // of the same identity, in the order in which they were made
-	// pinned slots belong to the take that is going on, and are not forgotten.
-	pinned bool
 
 	// A share was brought up to date with a version of the replica's place at settled. use is what else a replica
 	// knows of a counter; nil in a store.
 	version, settled int64
-	informed         bool // the store has told what remains
 	use              *use
 }
 
 // shard is the counters whose identities end alike. Everything in it is guarded by mu.
 type shard struct {
 	mu     sync.Mutex
-	index  map[enforcer.Identity]*slot // the first of each identity
+	index  index
 	slots  []*slot
 	hand   int // where the sweep goes on
 	weight int
@@ -64,7 +66,6 @@ type shard struct {
 }
 
 func (s *shard) init(bound int) {
-	s.index = make(map[enforcer.Identity]*slot)
 	s.bound = bound
 }
 
@@ -72,7 +73,7 @@ func (s *shard) init(bound int) {
 func shardOf(c *enforcer.Counter) uint8 { return c.Identity[len(c.Identity)-1] % shards }
 
 func (s *shard) find(c *enforcer.Counter) *slot {
-	slot := s.index[c.Identity]
+	slot := s.index.find(&c.Identity)
 	for slot != nil && slot.name.id != c.ID {
 		slot = slot.next
 	}
@@ -153,9 +154,9 @@ func (s *shard) forget(c *enforcer.Counter) {
 
 // link puts a slot behind those of its identity, so that the limits of a request lie one behind the other.
 func (s *shard) link(added *slot) {
-	last := s.index[added.name.identity]
+	last := s.index.find(&added.name.identity)
 	if last == nil {
-		s.index[added.name.identity] = added
+		s.index.set(added)
 		return
 	}
 	for last.next != nil {
@@ -165,7 +166,7 @@ func (s *shard) link(added *slot) {
 }
 
 func (s *shard) unlink(dropped *slot) {
-	first := s.index[dropped.name.identity]
+	first := s.index.find(&dropped.name.identity)
 	switch {
 	case first != dropped:
 		for first.next != dropped {
@@ -173,9 +174,9 @@ func (s *shard) unlink(dropped *slot) {
 		}
 		first.next = dropped.next
 	case dropped.next == nil:
-		delete(s.index, dropped.name.identity)
+		s.index.remove(&dropped.name.identity)
 	default:
-		s.index[dropped.name.identity] = dropped.next
+		s.index.set(dropped.next)
 	}
 }
 
