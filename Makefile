@@ -19,13 +19,14 @@ help: ## Print this list
 check: lint ## The quick loop: format, lint, vet, unit tests
 	go vet ./...
 	go test -short $(UNIT)
-	set -e; for module in $(ADAPTERS); do (cd $$module && go vet ./... && go test -short ./...); done
+	set -e; for module in bench $(ADAPTERS); do (cd $$module && go vet ./... && go test -short ./...); done
 
 .PHONY: test
 test: deps build-cluster ## Every test, with the real servers it needs; installs and builds them first
 	go test -race -timeout 30m $(UNIT)
 	go test -race -timeout 30m -p 1 ./test/...
 	set -e; for module in $(ADAPTERS); do (cd $$module && go test -race ./...); done
+	cd bench && go test ./...
 	go test -timeout 30m ./internal/sim
 	cd test/packaging && go test -timeout 30m ./...
 	cd hack/site && go test ./...
@@ -39,7 +40,7 @@ chaos: deps build-cluster ## Break Redis, controller and API server in turn unde
 	go test -count=1 -timeout 180m -v ./test/chaos -rows 2 -store-timeout 10ms -results results.json $(if $(SOAK),-soak $(SOAK))
 
 .PHONY: bench
-bench: ## Compare with other libraries on one Redis, in one run (25 minutes); writes bench/results.json and .svg
+bench: ## Compare with other libraries on one Redis, in one run (15 minutes); writes bench/results.json, machine.json and results.svg (then: make docs)
 	cd bench && go run .
 
 .PHONY: bench-quick
@@ -68,8 +69,9 @@ generate: docs ## Write what follows from the code: CRD, JSON Schema, deep copie
 	$(TOOL) kustomize build config/default > dist/install.yaml
 
 .PHONY: docs
-docs: ## Draw the pictures of the pages from the code
+docs: ## Draw the pictures of the pages from the code, and write the tables of docs/performance.md from bench/results.json
 	go run ./hack/docs docs/captures docs/images
+	cd bench && go run . -page ../docs/performance.md
 
 .PHONY: docs-html
 docs-html: ## Make one file of all pages, to be read without a network: bin/docs.html

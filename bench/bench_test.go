@@ -57,10 +57,7 @@ func benchmarkSubject(b *testing.B, s *subject, k keys, goroutines int) {
 	}
 	var left, failed atomic.Int64
 	left.Store(int64(b.N))
-	rings := make([][]int, goroutines)
-	for i := range rings {
-		rings[i] = k.draw(uint64(i + 1))
-	}
+	rings := k.draws(goroutines)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	before, err := readCosts(ctx, nil)

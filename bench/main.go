@@ -23,11 +23,19 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "cases to run, with commas between: their names, and their keys behind a slash (default all)")
 	flag.StringVar(&o.subjects, "subjects", "", "only subjects whose names begin so, to profile them (default all)")
 	flag.IntVar(&o.runs, "runs", 5, "runs of each subject, taking turns")
-	flag.DurationVar(&o.duration, "time", 0, "length of a run (default 1s, 400ms if quick)")
+	flag.DurationVar(&o.duration, "time", 0, "length of a run (default 400ms)")
 	flag.StringVar(&o.out, "out", "results.json", "file for the results")
 	flag.StringVar(&o.plot, "plot", "results.svg", "file for the plot; none if quick")
+	page := flag.String("page", "", "only write the results of -out into the tables of this page")
 	flag.StringVar(&o.profile, "cpuprofile", "", "file for a profile of this process")
 	flag.Parse()
+	if *page != "" {
+		if err := writePage(*page, o.out); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := execute(ctx, o, os.Stdout); err != nil {
@@ -49,11 +57,9 @@ type options struct {
 
 func execute(ctx context.Context, o options, w io.Writer) error {
 	if o.duration <= 0 {
-		o.duration = time.Second
-		if o.quick {
-			o.duration = 400 * time.Millisecond
-		}
+		o.duration = 400 * time.Millisecond
 	}
+	ran := machineNow(ctx)
 	server, err := startRedis(ctx)
 	if err != nil {
 		return err
@@ -97,7 +103,8 @@ func execute(ctx context.Context, o options, w io.Writer) error {
 	printTargets(w, all)
 	failures = append(failures, writeResults(o.out, all))
 	if !o.quick && o.plot != "" {
-		failures = append(failures, writePlot(o.plot, all))
+		ran.LoadAfter = loadAverage()
+		failures = append(failures, writePlot(o.plot, all), ran.write(machineFile(o.out)))
 	}
 	return errors.Join(failures...)
 }

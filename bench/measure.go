@@ -51,10 +51,7 @@ func run(ctx context.Context, s *subject, l load) (sample, error) {
 		outstanding = max(1, outstanding/batch)
 	}
 	workers := make([]worker, outstanding)
-	drawn := make([][]int, outstanding)
-	for i := range drawn {
-		drawn[i] = l.keys.draw(uint64(i + 1))
-	}
+	drawn := l.keys.draws(outstanding)
 	runtime.GC()
 
 	before, err := readCosts(ctx, l.redis)

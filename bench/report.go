@@ -22,11 +22,13 @@ type result struct {
 	RedisCPU        float64 `json:"redis_cpu_s_per_M"`
 	RatioToBestPeer float64 `json:"ratio_to_best_peer"`
 
-	role      role
-	low, high float64 // of per_s
-	clientCPU float64
-	failed    float64
-	failure   error
+	Low       float64 `json:"per_s_lowest"`
+	High      float64 `json:"per_s_highest"`
+	ClientCPU float64 `json:"client_cpu_s_per_M"`
+
+	role    role
+	failed  float64
+	failure error
 }
 
 // median of an odd or even number of figures.
@@ -52,10 +54,10 @@ func summarise(r result, samples []sample) result {
 	r.P99 = of(func(s sample) float64 { return s.p99 })
 	r.Allocs = of(func(s sample) float64 { return s.allocs })
 	r.RedisCPU = of(func(s sample) float64 { return s.redisCPU })
-	r.clientCPU = of(func(s sample) float64 { return s.clientCPU })
-	r.low, r.high = samples[0].perSecond, samples[0].perSecond
+	r.ClientCPU = of(func(s sample) float64 { return s.clientCPU })
+	r.Low, r.High = samples[0].perSecond, samples[0].perSecond
 	for _, s := range samples {
-		r.low, r.high = min(r.low, s.perSecond), max(r.high, s.perSecond)
+		r.Low, r.High = min(r.Low, s.perSecond), max(r.High, s.perSecond)
 		r.failed = max(r.failed, s.failed)
 		if r.failure == nil {
 			r.failure = s.failure
@@ -91,8 +93,8 @@ func printTable(w io.Writer, results []result) {
 			}
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%.0f\t%.0f–%.0f\t%s\t%s\t%.1f\t%s\t%s\t%.2f\t%s\n",
-			r.Case, r.Keys, r.Goroutines, r.Subject, r.PerSecond, r.low, r.high, figure(r.P50), figure(r.P99), r.Allocs,
-			figure(r.RedisCPU), figure(r.clientCPU), r.RatioToBestPeer, failed)
+			r.Case, r.Keys, r.Goroutines, r.Subject, r.PerSecond, r.Low, r.High, figure(r.P50), figure(r.P99), r.Allocs,
+			figure(r.RedisCPU), figure(r.ClientCPU), r.RatioToBestPeer, failed)
 	}
 	_ = table.Flush()
 }

@@ -83,9 +83,19 @@ func keyNames(n int) []string {
 	return names
 }
 
-// draw returns a ring of keys for one goroutine, drawn beforehand so that drawing costs the decisions nothing.
+// rings are what was drawn before.
+var rings = map[string][][]int{}
+
+// draws returns a ring of keys for each of some goroutines, drawn beforehand so that drawing costs the decisions nothing.
+func (k keys) draws(goroutines int) [][]int {
+	for seed := len(rings[k.name]); seed < goroutines; seed++ {
+		rings[k.name] = append(rings[k.name], k.draw(uint64(seed+1)))
+	}
+	return rings[k.name][:goroutines]
+}
+
 func (k keys) draw(seed uint64) []int {
-	const ring = 1 << 14
+	const ring = 1 << 12
 	random := rand.New(rand.NewPCG(seed, 7))
 	next := func() int { return random.IntN(len(k.names)) }
 	if k.zipf > 0 {

@@ -85,23 +85,33 @@ var targets = []target{
 	{"PostgreSQL, one hot row, 64 goroutines: throughput to the upsert's", throughput("postgres", "hot", 64, "upsert"), 10, 0},
 }
 
+// verdict is a target beside what a run measured. Measured is false if the run has not measured it.
+func (t target) verdict(f figures) (wanted, value string, met, measured bool) {
+	v, ok := t.measure(f)
+	if !ok {
+		return "", "", false, false
+	}
+	wanted, met = fmt.Sprintf("at least %g", t.atLeast), v >= t.atLeast
+	if t.atMost > 0 {
+		wanted, met = fmt.Sprintf("at most %g", t.atMost), v <= t.atMost
+	}
+	return wanted, fmt.Sprintf("%.3g", v), met, true
+}
+
 func printTargets(w io.Writer, f figures) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "target\twanted\tmeasured\t")
 	for _, t := range targets {
-		value, ok := t.measure(f)
-		if !ok {
-			continue
+		if wanted, value, met, ok := t.verdict(f); ok {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.text, wanted, value, notMet(met))
 		}
-		wanted, met := fmt.Sprintf("at least %g", t.atLeast), value >= t.atLeast
-		if t.atMost > 0 {
-			wanted, met = fmt.Sprintf("at most %g", t.atMost), value <= t.atMost
-		}
-		verdict := ""
-		if !met {
-			verdict = "not met"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%.3g\t%s\n", t.text, wanted, value, verdict)
 	}
 	_ = table.Flush()
+}
+
+func notMet(met bool) string {
+	if met {
+		return ""
+	}
+	return "not met"
 }
