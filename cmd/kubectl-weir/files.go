@@ -26,7 +26,7 @@ func expand(args []string) ([]input, error) {
 		root = filepath.FromSlash(root)
 		info, err := os.Stat(root)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("%w: name a file, a folder, or, as in policies/..., a tree", err)}
+			return nil, usageError{fmt.Errorf("%w: name a file, a folder, or a tree, as policies/... is", err)}
 		}
 		if !info.IsDir() {
 			inputs = append(inputs, input{name: root})
