@@ -257,17 +257,10 @@ func (b *batcher) returned(era uint64) *batch {
 
 // run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as a
 // driver needs; the callers are answered on another one.
-//
-// Before the next batch leaves, what the processors have to do first is done: among that are the callers who are answered
-// now, and others who come for the next batch. So batches grow as the process gets busy, and an idle one waits for
-// nothing; nobody waits longer than hurry lets him.
 func (b *batcher) run(g *batch) {
 	for g != nil {
 		if b.seal(g) {
 			b.ask(g)
-			if g.callers > 1 { // one who is alone asks for himself next time
-				b.runtime.Yield()
-			}
 		}
 		g = b.returned(g.era)
 	}

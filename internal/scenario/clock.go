@@ -244,9 +244,6 @@ func (r *runtime) Now() time.Time { return time.UnixMicro(r.world.now + r.offset
 func (r *runtime) Elapsed() time.Duration { return time.Duration(r.world.now) * time.Microsecond }
 func (r *runtime) Int64N(n int64) int64   { return r.world.random.Int64N(n) }
 
-// Yield does nothing: no processor is busy.
-func (r *runtime) Yield() {}
-
 // Go lets f run once the goroutine that calls it waits or ends.
 func (r *runtime) Go(f func()) { r.world.runnable = append(r.world.runnable, f) }
 

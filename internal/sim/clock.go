@@ -150,7 +150,6 @@ func (c *clock) Now() time.Time         { return time.UnixMicro(c.now).UTC() }
 func (c *clock) Elapsed() time.Duration { return time.Duration(c.now) * time.Microsecond }
 func (c *clock) Int64N(n int64) int64   { return c.random.Int64N(n) }
 func (c *clock) Go(f func())            { c.tasks = append(c.tasks, f) }
-func (c *clock) Yield()                 {} // no processor is busy
 
 func (c *clock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	e := c.after(d, func() { c.Go(f) })

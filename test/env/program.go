@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +34,8 @@ func Build(t testing.TB, pkg string, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, strings.Join(append(flags, path.Base(pkg)), ""))
+	// A folder for each, since the name is what the controller signs its fields with.
+	binary := filepath.Join(dir, strconv.Itoa(len(programs.built)), path.Base(pkg))
 	args := append([]string{"build"}, flags...)
 	args = append(args, "-o", binary, "github.com/weir-dev/weir/"+pkg)
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
