@@ -95,7 +95,7 @@ func (k keys) draws(goroutines int) [][]int {
 }
 
 func (k keys) draw(seed uint64) []int {
-	const ring = 1 << 12
+	const ring = 1 << 14
 	random := rand.New(rand.NewPCG(seed, 7))
 	next := func() int { return random.IntN(len(k.names)) }
 	if k.zipf > 0 {

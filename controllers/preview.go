@@ -56,9 +56,10 @@ func (p *Preview) Observe(
 	}
 	p.memory.ready = p.memory.ready.observe(int(deployment.Ready), now)
 	statuses := make(map[string][]byte, len(policies))
+	said := heard(in)
 	for i := range in.policies {
 		object := &in.policies[i]
-		f, remembered := observe(in, d, object, p.memory.policies[object.UID])
+		f, remembered := observe(in, d, object, p.memory.policies[object.UID], said)
 		p.memory.policies[object.UID] = remembered
 		p.statuses[object.UID] = statusOf(f)
 		if statuses[object.Name], err = json.Marshal(p.statuses[object.UID]); err != nil {

@@ -43,8 +43,9 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 	if in.table.state == tableOurs {
 		m.reporting = m.reporting.observe(in.table.published.Members, in.now)
 	}
+	said := heard(in)
 	for _, p := range unseenFirst(in.policies) {
-		f, remembered := observe(in, d, p, m.policies[p.UID])
+		f, remembered := observe(in, d, p, m.policies[p.UID], said)
 		status := statusOf(f)
 		if !remembered.reported && conditionIs(status.Conditions, v1alpha1.ConditionEnforced, metav1.ConditionTrue) {
 			r.metrics.propagation.Observe(in.now.Sub(remembered.seen).Seconds())
@@ -70,8 +71,7 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 			again = sooner(again, wait(in.now, remembered.overdueAt()))
 		}
 		if f.overdue && f.rolls() {
-			_, changes := m.reporting.joined(in.now)
-			again = sooner(again, wait(in.now, changes))
+			again = sooner(again, wait(in.now, said.joinedChanges))
 		}
 	}
 	return again, rest, err
@@ -90,8 +90,30 @@ func unseenFirst(policies []v1alpha1.RateLimitPolicy) []*v1alpha1.RateLimitPolic
 	return ordered
 }
 
+// hearsay is what the pods' reports say beside the policies that they enforce. It is the same for all policies.
+type hearsay struct {
+	unmatched        []policy.RuleName // if told
+	told             bool
+	forwardedIgnored bool
+	joined           int
+	joinedChanges    time.Time
+}
+
+func heard(in *input) hearsay {
+	var h hearsay
+	members := in.table.published.Members
+	if in.table.row != nil {
+		h.unmatched, h.told = policy.UnmatchedRules(*in.table.row, members)
+	}
+	h.forwardedIgnored = slices.ContainsFunc(members, func(m policy.Report) bool { return m.ForwardedIgnored })
+	h.joined, h.joinedChanges = in.memory.reporting.joined(in.now)
+	return h
+}
+
 // observe turns what a pass knows into the facts of one policy, and into what to remember of it.
-func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered policyMemory) (facts, policyMemory) {
+func observe(
+	in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered policyMemory, said hearsay,
+) (facts, policyMemory) {
 	if remembered.generation != p.Generation {
 		remembered = policyMemory{
 			generation:    p.Generation,
@@ -117,7 +139,7 @@ func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered poli
 			failure: in.snapshot.failure,
 		},
 	}
-	f.joined, _ = in.memory.reporting.joined(in.now)
+	f.joined = said.joined
 	if row := in.snapshot.row; row != nil {
 		f.snapshot.has, f.snapshot.revision = has(*row, p), row.Revision
 	}
@@ -131,18 +153,15 @@ func observe(in *input, d decision, p *v1alpha1.RateLimitPolicy, remembered poli
 		remembered.since = policy.Revision{}
 		f.standing = standingOf(policy.Revision{}, nil, in.table.published.Members)
 	}
-	if row := in.table.row; row != nil {
-		if rules, told := policy.UnmatchedRules(*row, in.table.published.Members); told {
-			remembered.unmatched = nil
-			for _, rule := range rules {
-				if rule.Policy == p.Name {
-					remembered.unmatched = append(remembered.unmatched, rule.Rule)
-				}
+	if said.told {
+		remembered.unmatched = nil
+		for _, rule := range said.unmatched {
+			if rule.Policy == p.Name {
+				remembered.unmatched = append(remembered.unmatched, rule.Rule)
 			}
 		}
 	}
-	f.unmatched = remembered.unmatched
-	f.forwardedIgnored = slices.ContainsFunc(in.table.published.Members, func(m policy.Report) bool { return m.ForwardedIgnored })
+	f.unmatched, f.forwardedIgnored = remembered.unmatched, said.forwardedIgnored
 	switch {
 	case in.table.state != tableOurs || len(f.standing.current) >= max(f.ready, 1):
 		remembered.short = time.Time{}

@@ -76,7 +76,7 @@ func TestObserve(t *testing.T) {
 						policy.Report{Member: pod + "/1", Pod: pod, Revision: policy.Revision{Epoch: "50", N: n}})
 				}
 				var f facts
-				f, remembered = observe(in, decision{}, &p, remembered)
+				f, remembered = observe(in, decision{}, &p, remembered, heard(in))
 				if got := len(f.standing.current); got != m.current {
 					t.Errorf("moment %d: %d pods are current, want %d", i, got, m.current)
 				}

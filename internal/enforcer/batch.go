@@ -255,19 +255,25 @@ func (b *batcher) returned(era uint64) *batch {
 	return b.leave()
 }
 
-// run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as a
-// driver needs; the callers are answered on another one.
+// run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as
+// a driver needs; the callers are answered on another one, while the next batch is under way.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if b.seal(g) {
-			b.ask(g)
+		if !b.seal(g) {
+			g = b.returned(g.era)
+			continue
 		}
-		g = b.returned(g.era)
+		conclude := b.ask(g)
+		if g = b.returned(g.era); g == nil {
+			conclude()
+			return
+		}
+		b.runtime.Go(conclude)
 	}
 }
 
-// ask is one round trip.
-func (b *batcher) ask(g *batch) {
+// ask is one round trip, and returns what takes what came of it.
+func (b *batcher) ask(g *batch) (conclude func()) {
 	sent := b.runtime.Elapsed()
 	g.sentAt = b.clock.at(sent)
 	inTime := b.watch(g, sent)
@@ -278,7 +284,7 @@ func (b *batcher) ask(g *batch) {
 	took := b.runtime.Elapsed() - sent
 	inTime()
 	cancel()
-	b.runtime.Go(func() { b.conclude(g, now, took, err) })
+	return func() { b.conclude(g, now, took, err) }
 }
 
 // conclude takes what came of a round trip.

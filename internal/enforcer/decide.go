@@ -19,7 +19,6 @@ type decision struct {
 	walk    policy.Walk
 	subject subject
 	memo    memo // of this and former decisions
-	stripe  uint32
 	buf     []byte
 	// identities of the snapshot's keys, those in known.
 	known      uint64
@@ -54,7 +53,7 @@ func (d *decision) release() {
 
 // newDecision returns one that belongs to e, as its parts do to it.
 func newDecision(e *Enforcer) *decision {
-	d := &decision{e: e, stripe: e.stripes.Add(1)}
+	d := &decision{e: e}
 	d.subject = subject{
 		request: &d.request, walk: &d.walk, trusted: e.options.TrustedProxies, memo: &d.memo, hasher: e.hasher(),
 		doubt: e.notBelieved,
@@ -404,7 +403,7 @@ func (d *decision) refuse(r *rule, o Outcome, out Decision) Decision {
 
 func (d *decision) count(r *rule, o Outcome) {
 	if !d.peek {
-		r.tally.add(d.stripe, o)
+		r.tally.add(o)
 	}
 }
 

@@ -96,7 +96,6 @@ type Enforcer struct {
 	split bool
 
 	decisions sync.Pool // of *decision
-	stripes   atomic.Uint32
 
 	settling atomic.Bool  // the store is about to be told of what was charged afterwards
 	settles  atomic.Int64 // of them, in this process
@@ -230,11 +229,11 @@ func (e *Enforcer) await(ctx context.Context, s *snapshot, r *Request, c *caller
 	case a.err != nil:
 		e.fallBackAgain(s, r, a.err.Error(), answer)
 	case a.granted:
-		answer.admittedBy(enforced, origins, a.Answer, a.Granted-1-a.place).tally.add(uint32(a.place), StoreAdmitted)
+		answer.admittedBy(enforced, origins, a.Answer, a.Granted-1-a.place).tally.add(StoreAdmitted)
 	default:
 		i := answer.deniedBy(enforced, origins, a.Answer)
 		e.throttle(origins[i].rule, enforced[i].Identity, r)
-		origins[i].rule.tally.add(uint32(a.place), StoreDenied)
+		origins[i].rule.tally.add(StoreDenied)
 	}
 }
 

@@ -134,11 +134,10 @@ func (d *DeniedIdentity) check() error {
 //
 // It is the merge of Agarwal and others, "Mergeable Summaries" (2012): the errors add up.
 func MergeDenied(parts [][]DeniedRule, most int) []DeniedRule {
-	type ruleName struct{ policy, rule string }
-	byRule := map[ruleName][]DeniedRule{}
+	byRule := map[RuleName][]DeniedRule{}
 	for _, part := range parts {
 		for _, r := range part {
-			name := ruleName{r.Policy, r.Rule}
+			name := RuleName{r.Policy, r.Rule}
 			byRule[name] = append(byRule[name], r)
 		}
 	}
