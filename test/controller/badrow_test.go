@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -45,24 +46,27 @@ func (h *herd) stop() {
 }
 
 // problems are each pod's reads that brought no good row.
-func (h *herd) problems() []float64 {
+func (h *herd) problems() []float64 { return h.values("weir_row_problems_total") }
+
+// values are those of each pod's metric, all labels together.
+func (h *herd) values(metric string) []float64 {
 	h.w.t.Helper()
-	reads := make([]float64, len(h.registries))
+	values := make([]float64, len(h.registries))
 	for pod, registry := range h.registries {
 		families, err := registry.Gather()
 		if err != nil {
 			h.w.t.Fatal(err)
 		}
 		for _, family := range families {
-			if family.GetName() != "weir_row_problems_total" {
+			if family.GetName() != metric {
 				continue
 			}
 			for _, m := range family.GetMetric() {
-				reads[pod] += m.GetCounter().GetValue()
+				values[pod] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
 			}
 		}
 	}
-	return reads
+	return values
 }
 
 // put replaces the row past all fences, tells the pods, and waits until each of them has told that it cannot take it.
@@ -165,6 +169,12 @@ func TestBadRowsReachTwoHundredPods(t *testing.T) {
 	other.waitRow(hasPolicies("cart"))
 	other.editPolicy("cart", func(p *v1alpha1.RateLimitPolicy) { p.Spec.Rules[0].Limits[0].Requests = new(int64(7)) })
 	other.waitCondition("cart", v1alpha1.ConditionEnforced, metav1.ConditionTrue, v1alpha1.ReasonEnforced)
+	waitFor(t, patience, func(context.Context) error { // a pod that suspects a loss admits no more than its share for 10 s
+		if cart.values("weir_store_guarded")[0] > 0 {
+			return errors.New("the pod still counts by its share too")
+		}
+		return nil
+	})
 	if got := admitted(t.Context(), cart.limiters[0], 8); got != 7 {
 		t.Errorf("%d of 8 were admitted of cart, want the edited 7", got)
 	}
