@@ -103,6 +103,7 @@ func (d *decision) ask(ctx context.Context) (c *caller, since time.Duration) {
 	switch {
 	case how == joinFull:
 		d.e.counts.fail(ReasonFull)
+		d.e.crowded()
 		d.take(ctx, answer{err: errFull})
 	case how == joinAlone:
 		d.take(ctx, b.alone(ctx, d, era, since))
