@@ -31,7 +31,7 @@ local function version()
 end
 
 -- repair deletes what is of another type, which reads like a loss from then on: enforcers enter themselves again with
--- their next heartbeats. PEXPIRE 0 deletes; users of former versions may not DEL. Members and deadlines go together, and
+-- their next heartbeats. PEXPIRE 0 deletes: the controller's user may not DEL. Members and deadlines go together, and
 -- take the reports along: in one without the others would stay who is never heard again.
 local function repair()
   local joined = intact('members', 'ZRANGEBYSCORE', KEYS[1], '-inf', '+inf', 'LIMIT', 0, 1)
