@@ -22,6 +22,10 @@ type memory struct {
 	written  time.Time
 	// snapshotWritten is when the ConfigMap was last written.
 	snapshotWritten time.Time
+	// faults is how often in a row the table failed over this workload alone; repairTold, when the log last told of
+	// repaired keys.
+	faults     int
+	repairTold time.Time
 	// hadPolicies says that the workload had policies while this process led: its row must become a tombstone.
 	hadPolicies bool
 	ready       readyHistory

@@ -27,6 +27,8 @@ type metrics struct {
 	rowsWritten   *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
 	statusWrites  prometheus.Counter
+	tableFaults   prometheus.Counter
+	repairs       *prometheus.CounterVec
 
 	snapshotWrites, snapshotFailures prometheus.Counter
 
@@ -60,6 +62,14 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 			Name: "weir_controller_table_refusals_total",
 			Help: "Writes that the policy table refused, by reason.",
 		}, []string{"reason"}),
+		tableFaults: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_controller_table_faults_total",
+			Help: "Requests that failed over what the policy table holds for one workload, while the table answers.",
+		}),
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_controller_table_repairs_total",
+			Help: "Keys of workloads that were deleted because they were of another type, by the kind of key.",
+		}, []string{"key"}),
 		statusWrites: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_controller_status_writes_total",
 			Help: "Status patches sent to the API server.",
@@ -81,6 +91,9 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 	for _, kind := range []string{kindRow, kindTombstone, kindReplicas} {
 		m.rowsWritten.WithLabelValues(kind)
 	}
+	for _, kind := range RepairedKeys {
+		m.repairs.WithLabelValues(kind)
+	}
 	for _, refusal := range []policy.Refusal{
 		policy.RefusedOwner, policy.RefusedRevision, policy.RefusedVersion, policy.RefusedStale,
 	} {
@@ -91,7 +104,7 @@ func newMetrics(registerer prometheus.Registerer, reader client.Reader, hasTable
 	}
 	collectors := []prometheus.Collector{m.statusWrites, m.snapshotWrites, m.snapshotFailures, policyCollector{reader}}
 	if hasTable {
-		collectors = append(collectors, m.tableUp, m.tableOwned, m.tableEvicts, m.tableFailures, m.rowsWritten, m.refusals, m.propagation)
+		collectors = append(collectors, m.tableUp, m.tableOwned, m.tableEvicts, m.tableFailures, m.tableFaults, m.repairs, m.rowsWritten, m.refusals, m.propagation)
 	}
 	for _, collector := range collectors {
 		if err := registerer.Register(collector); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
 )
 
@@ -49,6 +50,8 @@ type tableView struct {
 	evicts string
 	// outage is how long the table has been unreachable.
 	outage time.Duration
+	// fault is why nothing is known of this workload while the table answers; nil in an outage of the whole table.
+	fault error
 }
 
 // warning is what the owner of the store should change, as the end of a message.
@@ -57,6 +60,15 @@ func (t tableView) warning() string {
 		return ""
 	}
 	return "; the store may drop rows to make room: its maxmemory-policy is " + t.evicts
+}
+
+// unreachable is what a status says of a table of which nothing is known, and what follows from it.
+func (t tableView) unreachable(consequence string) (reason v1alpha1.ConditionReason, message string) {
+	if t.fault == nil {
+		return v1alpha1.ReasonStoreUnreachable, "The policy table does not answer" + consequence
+	}
+	message = fmt.Sprintf("The policy table fails over the keys of this workload%s: %v", consequence, t.fault)
+	return v1alpha1.ReasonTableFault, firstBytes(message, maxFailure)
 }
 
 // hasTombstone says that the table tells enforcers that there are no limits.

@@ -17,6 +17,8 @@ const (
 	maxPublishAttempts = 4
 	// replicasEvery is how often the replicas of one workload are written at most, after the first change.
 	replicasEvery = time.Second
+	// tellRepairsEvery is how often the log tells at most that keys of one workload were repaired.
+	tellRepairsEvery = time.Minute
 )
 
 // view reads what the table holds for the workload. A failing table is a state, not an error; an error says that this
@@ -33,11 +35,12 @@ func (r *Reconciler) view(ctx context.Context, w policy.Workload) (tableView, er
 	if state != tableOurs {
 		return tableView{state: state, outage: outage}, nil
 	}
-	published, err := r.table.Read(ctx, w)
+	published, repaired, err := r.table.Read(ctx, w)
 	if err != nil {
-		return tableView{outage: r.owner.fail(fmt.Errorf("reading the table: %w", err))}, nil
+		return r.failed(ctx, w, tableView{}, fmt.Errorf("reading the table: %w", err)), nil
 	}
 	r.owner.answered()
+	r.repaired(ctx, w, repaired)
 	view := tableView{state: tableOurs, published: published, evicts: r.owner.eviction()}
 	if published.Row == nil {
 		return view, nil
@@ -94,7 +97,7 @@ func (r *Reconciler) publishRow(ctx context.Context, in *input, d *decision) (wr
 		in.memory.revision = revision // tried: it may have been written even if no answer comes
 		refusal, err := r.table.Publish(ctx, in.workload, row)
 		if err != nil {
-			r.fail(in, fmt.Errorf("writing the row: %w", err))
+			in.table = r.failed(ctx, in.workload, in.table, fmt.Errorf("writing the row: %w", err))
 			return false, nil
 		}
 		if refusal == policy.Accepted {
@@ -179,7 +182,7 @@ func (r *Reconciler) publishReplicas(ctx context.Context, in *input, replicas po
 		}
 		refusal, err := r.table.PublishReplicas(ctx, in.workload, epoch, replicas)
 		if err != nil {
-			r.fail(in, fmt.Errorf("writing the replicas: %w", err))
+			in.table = r.failed(ctx, in.workload, in.table, fmt.Errorf("writing the replicas: %w", err))
 			return nil
 		}
 		switch refusal {
@@ -211,14 +214,44 @@ func (r *Reconciler) publishReplicas(ctx context.Context, in *input, replicas po
 func (r *Reconciler) forget(ctx context.Context, in *input) {
 	if r.table != nil {
 		if err := r.table.Forget(ctx, in.workload); err != nil {
-			r.fail(in, fmt.Errorf("forgetting the workload: %w", err))
+			in.table = r.failed(ctx, in.workload, in.table, fmt.Errorf("forgetting the workload: %w", err))
 			return
 		}
 	}
 	r.memories.forget(in.workload)
 }
 
-// fail turns an error of the table into a state of the input. What was read or written before stays known.
-func (r *Reconciler) fail(in *input, err error) {
-	in.table.state, in.table.outage = tableUnreachable, r.owner.fail(err)
+// failed turns an error of the table into a state of the view. What was read or written before stays known. A fault of
+// this workload alone is no outage: the others go on.
+func (r *Reconciler) failed(ctx context.Context, w policy.Workload, view tableView, err error) tableView {
+	view.state = tableUnreachable
+	if !ofWorkload(err) {
+		view.outage = r.owner.fail(err)
+		return view
+	}
+	r.owner.answered()
+	r.metrics.tableFaults.Inc()
+	view.fault = err
+	m := r.memories.of(w)
+	if m.faults == 0 {
+		log.FromContext(ctx).Error(err, "Policy table fails over this workload alone")
+	}
+	m.faults++
+	return view
+}
+
+// repaired tells what the table deleted of a workload, at most once a minute: who damages keys can do so all the time.
+func (r *Reconciler) repaired(ctx context.Context, w policy.Workload, kinds []string) {
+	if len(kinds) == 0 {
+		return
+	}
+	for _, kind := range kinds {
+		r.metrics.repairs.WithLabelValues(kind).Inc()
+	}
+	m, now := r.memories.of(w), r.owner.clock()
+	if now.Before(m.repairTold.Add(tellRepairsEvery)) {
+		return
+	}
+	m.repairTold = now
+	log.FromContext(ctx).Info("Deleted keys of the workload that were of another type; who may write to them?", "keys", kinds)
 }

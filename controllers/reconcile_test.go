@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/weir-dev/weir/api/v1alpha1"
 	"github.com/weir-dev/weir/internal/policy"
@@ -224,7 +227,9 @@ type memoryTable struct {
 	body      []byte // what stands in the row's place instead
 	replicas  *policy.Replicas
 	members   []policy.Report
-	version   int64 // of the members
+	version   int64    // of the members
+	repaired  []string // what reads say
+	fault     error    // of reads, over the keys of the workload
 	refusals  []policy.Refusal
 	written   []policy.Row
 	counted   int
@@ -235,19 +240,19 @@ func (m *memoryTable) Claim(context.Context, string) (string, error) { return m.
 
 func (m *memoryTable) Evicts(context.Context) (string, error) { return m.evicts, nil }
 
-func (m *memoryTable) Read(context.Context, policy.Workload) (policy.Published, error) {
+func (m *memoryTable) Read(context.Context, policy.Workload) (policy.Published, []string, error) {
 	published := policy.Published{Replicas: m.replicas, Members: m.members, MembersVersion: m.version}
 	if m.row != nil {
 		body, err := policy.EncodeRow(*m.row)
 		if err != nil {
-			return policy.Published{}, err
+			return policy.Published{}, nil, err
 		}
 		published.Row = body
 	}
 	if m.body != nil {
 		published.Row = m.body
 	}
-	return published, m.err
+	return published, m.repaired, errors.Join(m.err, m.fault)
 }
 
 func (m *memoryTable) Publish(_ context.Context, _ policy.Workload, row policy.Row) (policy.Refusal, error) {
@@ -402,6 +407,79 @@ func TestAFailingTableIsTriedAgainSoonAndRestsInBetween(t *testing.T) {
 	w.owner.back() // its connection came back
 	if _, err := w.reconcile(t.Context(), checkout, w.now.Add(time.Second)); err != nil || len(w.table.written) != 1 {
 		t.Errorf("%d rows written (%v), want one at once", len(w.table.written), err)
+	}
+}
+
+// keysFault is an error over the keys of one workload.
+type keysFault struct{ error }
+
+func (keysFault) OfWorkload() bool { return true }
+
+func valueOf(t *testing.T, series prometheus.Collector) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(series)
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatal(families, err)
+	}
+	m := families[0].GetMetric()[0]
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+}
+
+func TestAFaultOfOneWorkloadIsNoOutage(t *testing.T) {
+	w := newWorld(t)
+	w.has(limit("login", 5))
+	w.pass(t)
+	w.has(limit("login", 6))
+	w.table.fault = fmt.Errorf("script: %w", keysFault{errors.New("ERR over its keys")})
+	var waits []time.Duration
+	for range 4 {
+		waits = append(waits, w.pass(t).Round(time.Second))
+	}
+	if waits[0] > 6*time.Second || waits[1] < 9*time.Second || waits[3] < 20*time.Second {
+		t.Errorf("looks again after %v, want about 5 s, 10 s, 20 s and the resync", waits)
+	}
+	if state, _ := w.owner.check(t.Context(), "50"); state != tableOurs || valueOf(t, w.metrics.tableUp) != 1 {
+		t.Errorf("the table is in state %v for the others, want it ours and up", state)
+	}
+	if failures, faults := valueOf(t, w.metrics.tableFailures), valueOf(t, w.metrics.tableFaults); failures != 0 || faults != 4 {
+		t.Errorf("%v failures and %v faults are counted, want 0 and 4", failures, faults)
+	}
+	c := findCondition(w.cached.items[0].Status.Conditions, v1alpha1.ConditionEnforced)
+	if c == nil || c.Reason != string(v1alpha1.ReasonTableFault) || !strings.Contains(c.Message, "ERR over its keys") {
+		t.Errorf("the status says %+v", c)
+	}
+
+	w.table.fault = nil
+	w.pass(t)
+	if got := w.table.row.Rules[0].Limits[0].Requests; got != 6 || w.Reconciler.memories.of(checkout).faults != 0 {
+		t.Errorf("the row limits to %d, want the edited 6, and no fault is left", got)
+	}
+	w.table.fault = keysFault{errors.New("again")}
+	if after := w.pass(t); after > 6*time.Second {
+		t.Errorf("the next fault is tried again after %v, want about %v", after, retryTable)
+	}
+}
+
+func TestRepairsAreCountedAndToldOnceAMinute(t *testing.T) {
+	w := newWorld(t)
+	told := 0
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) {
+		if strings.Contains(args, "Deleted keys of the workload") {
+			told++
+		}
+	}, funcr.Options{}))
+	w.has(limit("login", 5))
+	w.table.repaired = []string{"members", "row"}
+	for range 3 {
+		w.now = w.now.Add(30 * time.Second)
+		if _, err := w.reconcile(ctx, checkout, w.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counted := valueOf(t, w.metrics.repairs.WithLabelValues("members")); counted != 3 || told != 2 {
+		t.Errorf("%v repairs counted and %d told, want 3 and 2", counted, told)
 	}
 }
 

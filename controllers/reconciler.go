@@ -23,6 +23,9 @@ const (
 	lookPriority = handler.LowPriority - 1
 	// retryTable is how soon a workload is tried again whose table did not answer.
 	retryTable = 5 * time.Second
+	// maxFaultDoublings bounds how often that doubles while the table fails over this workload alone: up to 160 s, or the
+	// resync.
+	maxFaultDoublings = 5
 )
 
 // Reconciler keeps one workload at a time as its policies want it: row and replicas in the table, and in the policies'
@@ -109,7 +112,11 @@ func (r *Reconciler) next(in *input, d decision, again time.Duration) reconcile.
 		within(wait)
 	}
 	if in.table.state == tableUnreachable {
-		within(jitter(retryTable))
+		retry := retryTable
+		if in.table.fault != nil {
+			retry <<= min(in.memory.faults-1, maxFaultDoublings)
+		}
+		within(jitter(retry))
 	}
 	if in.table.state == tableElsewhere {
 		within(jitter(askEvery))

@@ -37,6 +37,10 @@ func (r *Reconciler) report(ctx context.Context, in *input, d decision) (again t
 	m := in.memory
 	written, first := 0, false
 	m.hadPolicies = len(in.policies) > 0 || m.hadPolicies && !in.table.hasTombstone()
+	if m.faults > 0 && in.table.state == tableOurs {
+		m.faults = 0
+		log.FromContext(ctx).Info("Policy table serves this workload again")
+	}
 	m.ready = m.ready.observe(int(in.deployment.Ready), in.now)
 	m.forgetOthers(in.policies)
 	again = wait(in.now, m.ready.changes())
@@ -242,7 +246,7 @@ func (r *Reconciler) writeStatus(
 // holdBack says how long a status that differs has to wait before it is written; zero when it need not.
 func holdBack(f facts, status v1alpha1.RateLimitPolicyStatus, remembered policyMemory) time.Duration {
 	hold := wait(f.now, remembered.statusWritten.Add(statusEvery))
-	if f.table.state == tableUnreachable && f.table.outage < outageGrace &&
+	if f.table.state == tableUnreachable && f.table.fault == nil && f.table.outage < outageGrace &&
 		f.conditionOfThisGeneration(v1alpha1.ConditionEnforced) != nil {
 		hold = max(hold, outageGrace-f.table.outage)
 	}

@@ -153,7 +153,7 @@ func programmedOf(f facts) verdict {
 		v.status, v.reason = metav1.ConditionTrue, v1alpha1.ReasonProgrammed
 		v.message = "This generation is in the policy table" + f.table.warning()
 	case f.table.state == tableUnreachable:
-		v.reason, v.message = v1alpha1.ReasonStoreUnreachable, "The policy table does not answer"
+		v.reason, v.message = f.table.unreachable("")
 		if f.snapshot.has {
 			v.message += "; this generation is in ConfigMap " + f.configMap()
 		}
@@ -236,7 +236,7 @@ func enforcedOf(f facts, programmed verdict) verdict {
 	case f.refusal.reason != "":
 		v.reason, v.message = v1alpha1.ReasonNotAccepted, "A policy that is not accepted is not enforced"
 	case f.table.state == tableUnreachable:
-		v.reason, v.message = v1alpha1.ReasonStoreUnreachable, "The policy table does not answer, so nothing is known of the pods"
+		v.reason, v.message = f.table.unreachable(", so nothing is known of the pods")
 	case f.table.state == tableNone:
 		v.reason, v.message = v1alpha1.ReasonNoTable, "The controller has no policy table, so nothing is known of the pods"
 	case programmed.status != metav1.ConditionTrue:

@@ -141,6 +141,19 @@ func TestStatus(t *testing.T) {
 				"Reconciling=True Progressing: The policy table does not answer",
 			},
 		},
+		"a fault of this workload alone is not the store's": {
+			facts: func(f *facts) {
+				f.table, f.written = tableView{fault: errors.New("script: ERR")}, false
+				f.previous = previously(1, programmed, enforced)
+			},
+			want: []string{
+				acceptedTrue,
+				"Programmed=Unknown TableFault: The policy table fails over the keys of this workload: script: ERR",
+				"Enforced=Unknown TableFault: The policy table fails over the keys of this workload, so nothing is known of the pods: script: ERR",
+				"Ready=Unknown TableFault: The policy table fails over the keys of this workload: script: ERR",
+				"Reconciling=True Progressing: The policy table fails over the keys of this workload: script: ERR",
+			},
+		},
 		"written but not yet reported": {
 			facts: func(f *facts) {
 				f.standing = standing{behind: []string{"a", "b", "c"}}

@@ -64,7 +64,7 @@ func (c *controller) publish(spec policy.Spec) {
 // count publishes that n replicas run, and the members that there are now.
 func (c *controller) count(n int) {
 	c.t.Helper()
-	published, err := c.table.Read(c.t.Context(), checkout)
+	published, _, err := c.table.Read(c.t.Context(), checkout)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -60,6 +60,7 @@ const (
 	//
 	// * "Pending"
 	// * "StoreUnreachable"
+	// * "TableFault"
 	// * "NoTable"
 	ConditionProgrammed ConditionType = "Programmed"
 
@@ -99,6 +100,7 @@ const (
 	// * "NoReplicas"
 	// * "NoTable"
 	// * "StoreUnreachable"
+	// * "TableFault"
 	// * "NotAccepted"
 	// * "Pending"
 	ConditionEnforced ConditionType = "Enforced"
@@ -126,6 +128,10 @@ const (
 
 	// ReasonStoreUnreachable means: the store does not answer the controller, so nothing is known of the pods.
 	ReasonStoreUnreachable ConditionReason = "StoreUnreachable"
+
+	// ReasonTableFault means: the store answers, but fails over the keys of this workload, so nothing is known of the
+	// pods. The message has its answer. It is tried again, and no other workload waits for it.
+	ReasonTableFault ConditionReason = "TableFault"
 )
 
 const (

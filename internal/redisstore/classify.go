@@ -37,6 +37,32 @@ func classify(err error) error {
 	return enforcer.Classify(err, reasonOf)
 }
 
+// WorkloadError is a failure that is about the keys of one workload, while the store itself answers: a key of another
+// type, a script that fails over what it finds, a reply that cannot be read. All other failures of a Table may befall
+// every workload.
+type WorkloadError struct{ Err error }
+
+func (e *WorkloadError) Error() string { return e.Err.Error() }
+func (e *WorkloadError) Unwrap() error { return e.Err }
+
+// OfWorkload is how the controller knows it.
+func (e *WorkloadError) OfWorkload() bool { return true }
+
+// ofWorkload marks an error of a script over the keys of one workload, if it is about these. A reply that the client
+// cannot parse is about the connection.
+func ofWorkload(err error) error {
+	switch reasonOf(err) {
+	case enforcer.ReasonState, enforcer.ReasonScript:
+		return &WorkloadError{err}
+	case enforcer.ReasonReply:
+		if errors.Is(err, errReply) {
+			return &WorkloadError{err}
+		}
+	default:
+	}
+	return err
+}
+
 // reasonOf tells the kind of a failure. A caller that hung up is ReasonOther: that is no verdict on Redis.
 func reasonOf(err error) enforcer.Reason {
 	var known *enforcer.StoreError

@@ -304,7 +304,7 @@ func testTableOnCluster(t *testing.T, w *clusterWorld) {
 	if err != nil || state.Owner != "blue" || state.Row == nil || state.Replicas == nil {
 		t.Fatalf("%+v, %v", state, err)
 	}
-	published, err := table.Read(ctx, checkout)
+	published, _, err := table.Read(ctx, checkout)
 	if err != nil || len(published.Members) != 1 || published.Row == nil {
 		t.Fatalf("%+v, %v", published, err)
 	}

@@ -65,7 +65,7 @@ func FuzzDecodeReply(f *testing.F) {
 		if s, err := decodeStanding(value); err == nil && (s.Rank < 0 || s.Count < 0 || s.Version < 0 || s.Now < 0) {
 			t.Errorf("%+v", s)
 		}
-		_, _ = decodePublished(value)
+		_, _, _ = decodePublished(value)
 		_, _ = refusalOf(value)
 		_, _, _ = decodeClaim(value)
 		_ = ownerOf(data)

@@ -133,7 +133,7 @@ func TestB57APausedLeaderWritesNothing(t *testing.T) {
 	mustCount(t, b, "101", policy.Accepted)
 	mustPublish(t, a, rowOf("blue", "100", 8, nil), policy.RefusedRevision)
 	mustCount(t, a, "100", policy.RefusedRevision)
-	published, err := b.Read(t.Context(), checkout)
+	published, _, err := b.Read(t.Context(), checkout)
 	if err != nil || published.Epoch != "101" {
 		t.Fatalf("highest epoch is %q, want 101 (%v)", published.Epoch, err)
 	}

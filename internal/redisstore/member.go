@@ -27,13 +27,15 @@ func NewMember(client redis.UniversalClient, table string, w policy.Workload) *M
 	return &Member{client: client, keys: newKeys(table), workload: w}
 }
 
-// Read takes one round trip of plain GETs. On a cluster the owner's node may be another one.
+// Read takes one round trip of plain GETs. On a cluster the owner's node may be another one. What is no string is absent;
+// the controller deletes it, which an enforcer asks for by asking for the row.
 func (m *Member) Read(ctx context.Context) (enforcer.TableState, error) {
 	pipeline := m.client.Pipeline()
 	row := pipeline.Get(ctx, m.keys.row(m.workload))
 	replicas := pipeline.Get(ctx, m.keys.replicas(m.workload))
 	owner := pipeline.Get(ctx, m.keys.owner())
-	if _, err := pipeline.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	_, err := pipeline.Exec(ctx)
+	if err != nil && !errors.Is(err, redis.Nil) && reasonOf(err) != enforcer.ReasonState {
 		return enforcer.TableState{}, classify(fmt.Errorf("reading the table: %w", err))
 	}
 	var state enforcer.TableState
@@ -44,7 +46,7 @@ func (m *Member) Read(ctx context.Context) (enforcer.TableState, error) {
 	}{{row, &state.Row}, {replicas, &state.Replicas}, {owner, &record}} {
 		value, err := read.cmd.Bytes()
 		switch {
-		case errors.Is(err, redis.Nil):
+		case errors.Is(err, redis.Nil), err != nil && reasonOf(err) == enforcer.ReasonState:
 		case err != nil:
 			return enforcer.TableState{}, classify(fmt.Errorf("reading the table: %w", err))
 		default:

@@ -83,7 +83,7 @@ func TestTheControllerSeesLiveMembersOnly(t *testing.T) {
 	last := heartbeat(t, m, "pod-b")
 	w.admin.HSet(ctx, m.keys.reports(checkout), "forged", "{", "empty", "")
 	w.admin.ZAdd(ctx, m.keys.deadlines(checkout), redis.Z{Score: 1, Member: "pod-a/1"})
-	published, err := table.Read(ctx, checkout)
+	published, _, err := table.Read(ctx, checkout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestTheControllerSeesLiveMembersOnly(t *testing.T) {
 	if err := m.Leave(ctx, "nobody"); err != nil {
 		t.Error(err)
 	}
-	if again, err := table.Read(ctx, checkout); err != nil || again.MembersVersion != published.MembersVersion {
+	if again, _, err := table.Read(ctx, checkout); err != nil || again.MembersVersion != published.MembersVersion {
 		t.Errorf("nobody left, and the version went from %d to %d (%v)", published.MembersVersion, again.MembersVersion, err)
 	}
 }

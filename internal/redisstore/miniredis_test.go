@@ -69,7 +69,7 @@ func TestScriptsRunOnMiniredis(t *testing.T) {
 	if err != nil || state.Owner != "blue" || state.Row == nil || state.Replicas == nil {
 		t.Error(state, err)
 	}
-	published, err := table.Read(ctx, checkout)
+	published, _, err := table.Read(ctx, checkout)
 	if err != nil || len(published.Members) != 1 {
 		t.Error(published, err)
 	}

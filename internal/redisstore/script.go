@@ -23,12 +23,13 @@ var (
 	refundScript    = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "refund")
 	pushScript      = loadScript("type", "pack", "arithmetic", "states", "log", "counters", "push")
 	resetScript     = loadScript("reset")
-	heartbeatScript = loadScript("members", "heartbeat")
-	leaveScript     = loadScript("members", "leave")
-	observeScript   = loadScript("members", "observe")
+	heartbeatScript = loadScript("type", "members", "heartbeat")
+	leaveScript     = loadScript("type", "members", "leave")
+	observeScript   = loadScript("type", "members", "observe")
 	claimScript     = loadScript("type", "claim")
+	enterScript     = loadScript("type", "enter")
 	publishScript   = loadScript("type", "fence", "publish")
-	replicasScript  = loadScript("fence", "replicas")
+	replicasScript  = loadScript("type", "fence", "replicas")
 )
 
 // script is a Lua script and its name at the server.

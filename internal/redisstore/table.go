@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-dev/weir/internal/enforcer"
 	"github.com/weir-dev/weir/internal/policy"
 )
 
@@ -79,32 +80,35 @@ func decodeClaim(reply any) (owner string, term int64, err error) {
 	return owner, term, nil
 }
 
-// Read returns what the table holds for a workload. Members that were not heard in time are taken out.
-func (t *Table) Read(ctx context.Context, w policy.Workload) (policy.Published, error) {
+// Read returns what the table holds for a workload. Members that were not heard in time are taken out, and keys that are
+// of another type than ours are deleted: repaired has their kinds, such as "members" or "row". What they should hold then
+// reads as absent, which is written again.
+func (t *Table) Read(ctx context.Context, w policy.Workload) (published policy.Published, repaired []string, err error) {
 	keys := append(memberKeys(t.keys, w), t.keys.row(w), t.keys.replicas(w), t.keys.fence(w))
 	cmd, err := observeScript.call(ctx, t.redis(), keys)
 	if err != nil {
-		return policy.Published{}, err
+		return policy.Published{}, nil, ofWorkload(err)
 	}
-	published, err := decodePublished(cmd.Val())
+	published, repaired, err = decodePublished(cmd.Val())
 	if err != nil {
-		return policy.Published{}, fmt.Errorf("reading the table: %w", classify(err))
+		return policy.Published{}, nil, ofWorkload(fmt.Errorf("reading the table: %w", classify(err)))
 	}
-	return published, nil
+	return published, repaired, nil
 }
 
-// decodePublished reads row, replicas, epoch, version of the members, and members with their reports. Replicas and
-// reports that cannot be decoded count as absent: the controller writes the one, and the enforcer the other, again.
-func decodePublished(reply any) (policy.Published, error) {
-	var p policy.Published
+// decodePublished reads row, replicas, epoch, version of the members, what was repaired, and members with their reports.
+// Replicas and reports that cannot be decoded count as absent: the controller writes the one, and the enforcer the other,
+// again.
+func decodePublished(reply any) (p policy.Published, repaired []string, err error) {
+	const members = 5 // parts before them
 	raw, ok := reply.([]any)
-	if !ok || len(raw) < 4 || len(raw)%2 != 0 {
-		return p, fmt.Errorf("%w: the table answers %T", errReply, reply)
+	if !ok || len(raw) < members || len(raw)%2 != members%2 {
+		return p, nil, fmt.Errorf("%w: the table answers %T", errReply, reply)
 	}
 	parts := make([]string, len(raw))
 	for i, part := range raw {
 		if parts[i], ok = part.(string); !ok {
-			return p, fmt.Errorf("%w: part %d is %T", errReply, i, part)
+			return p, nil, fmt.Errorf("%w: part %d is %T", errReply, i, part)
 		}
 	}
 	if parts[0] != "" {
@@ -116,18 +120,16 @@ func decodePublished(reply any) (policy.Published, error) {
 		}
 	}
 	p.Epoch = parts[2]
-	version, err := integer(parts[3])
-	if err != nil {
-		return p, fmt.Errorf("version of the members: %w", err)
+	if p.MembersVersion, err = integer(parts[3]); err != nil {
+		return p, nil, fmt.Errorf("version of the members: %w", err)
 	}
-	p.MembersVersion = version
-	for i := 4; i < len(parts); i += 2 {
+	for i := members; i < len(parts); i += 2 {
 		if report, err := policy.DecodeReport(parts[i], []byte(parts[i+1])); err == nil {
 			p.Members = append(p.Members, report)
 		}
 	}
 	slices.SortFunc(p.Members, func(a, b policy.Report) int { return strings.Compare(a.Member, b.Member) })
-	return p, nil
+	return p, strings.Fields(parts[4]), nil
 }
 
 // Publish writes a row, with the workload entered in the set of workloads before it, and tells the enforcers. A row
@@ -141,8 +143,8 @@ func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) 
 	if err != nil {
 		return "", fmt.Errorf("publishing %s: %w", w, err)
 	}
-	if err := t.redis().SAdd(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
-		return "", classify(fmt.Errorf("entering %s: %w", w, err))
+	if err := t.enter(ctx, w); err != nil {
+		return "", err
 	}
 	var keep int64
 	if len(row.Rules) == 0 {
@@ -151,9 +153,21 @@ func (t *Table) Publish(ctx context.Context, w policy.Workload, row policy.Row) 
 	cmd, err := publishScript.call(ctx, t.redis(), []string{t.keys.fence(w), t.keys.row(w), t.keys.replicas(w)},
 		row.Owner, t.term.Load(), row.Revision.Epoch, t.keys.changed(w), body, keep)
 	if err != nil {
-		return "", err
+		return "", ofWorkload(err)
 	}
 	return refusalOf(cmd.Val())
+}
+
+// enter puts a workload into the set of workloads. What stands there and is no set is replaced.
+func (t *Table) enter(ctx context.Context, w policy.Workload) error {
+	err := t.redis().SAdd(ctx, t.keys.workloads(), w.String()).Err()
+	if err != nil && reasonOf(err) == enforcer.ReasonState {
+		_, err = enterScript.call(ctx, t.redis(), []string{t.keys.workloads()}, w.String())
+	}
+	if err != nil {
+		return classify(fmt.Errorf("entering %s: %w", w, err))
+	}
+	return nil
 }
 
 // PublishReplicas writes the live count of a workload and tells the enforcers.
@@ -167,7 +181,7 @@ func (t *Table) PublishReplicas(
 	cmd, err := replicasScript.call(ctx, t.redis(), []string{t.keys.fence(w), t.keys.replicas(w)},
 		t.installation, t.term.Load(), epoch, t.keys.changed(w), body)
 	if err != nil {
-		return "", err
+		return "", ofWorkload(err)
 	}
 	return refusalOf(cmd.Val())
 }
@@ -176,18 +190,21 @@ func (t *Table) PublishReplicas(
 func refusalOf(reply any) (policy.Refusal, error) {
 	reason, err := text(reply)
 	if err != nil {
-		return "", classify(err)
+		return "", ofWorkload(classify(err))
 	}
 	switch refusal := policy.Refusal(reason); refusal {
 	case policy.Accepted, policy.RefusedOwner, policy.RefusedRevision, policy.RefusedVersion, policy.RefusedStale:
 		return refusal, nil
 	}
-	return "", classify(fmt.Errorf("%w: refusal %q", errReply, reason))
+	return "", ofWorkload(classify(fmt.Errorf("%w: refusal %q", errReply, reason)))
 }
 
 // Workloads lists the workloads of this table that have or had a row.
 func (t *Table) Workloads(ctx context.Context) ([]policy.Workload, error) {
 	names, err := t.redis().SMembers(ctx, t.keys.workloads()).Result()
+	if err != nil && reasonOf(err) == enforcer.ReasonState {
+		return nil, nil // no set, which Publish replaces
+	}
 	if err != nil {
 		return nil, classify(fmt.Errorf("listing workloads: %w", err))
 	}
@@ -204,7 +221,7 @@ func (t *Table) Workloads(ctx context.Context) ([]policy.Workload, error) {
 
 // Forget drops a workload whose tombstone has expired from the set.
 func (t *Table) Forget(ctx context.Context, w policy.Workload) error {
-	if err := t.redis().SRem(ctx, t.keys.workloads(), w.String()).Err(); err != nil {
+	if err := t.redis().SRem(ctx, t.keys.workloads(), w.String()).Err(); err != nil && reasonOf(err) != enforcer.ReasonState {
 		return classify(fmt.Errorf("forgetting %s: %w", w, err))
 	}
 	return nil

@@ -18,6 +18,7 @@ func FuzzTableOverAnything(f *testing.F) {
 		{`{"installation":"one","term":"nan","seen":"inf","epoch":{}}`, `{"v":1,"revision":{"epoch":"9","n":1e308},"policies":{"a":1},"policyList":7}`, `[`, `"`},
 		{"\xff\x00", `{"v":"1","revision":[]}`, "", ""},
 		{`[[[[`, `{"v":1,"owner":{},"revision":{"epoch":"1","n":1},"policyList":"5","policies":[1,null,{"uid":[],"generation":"x"}]}`, `{}`, `{}`},
+		{`"`, `{"v":1,"owner":"one","revision":{"epoch":"1","n":1},"policyList":"5","policies":[1,null,"x",{"uid":[],"generation":"x"},{"uid":NaN}]}`, `1`, `{}`},
 		{`null`, `null`, `null`, `null`},
 	} {
 		f.Add([]byte(seed[0]), []byte(seed[1]), []byte(seed[2]), []byte(seed[3]))
@@ -41,11 +42,13 @@ func FuzzTableOverAnything(f *testing.F) {
 		w.admin.HSet(ctx, k.fence(checkout), "owner", owner, "term", owner, "epoch", replicas)
 		w.admin.Set(ctx, k.membership(checkout), report, 0)
 
-		member := w.member()
+		member, table := w.member(), NewTable(w.controller, testTable, "one")
+		if _, _, err := table.Read(ctx, checkout); err != nil {
+			t.Errorf("a controller reads what it finds: %v", err)
+		}
 		if _, err := member.Read(ctx); err != nil {
 			t.Errorf("an enforcer reads: %v", err)
 		}
-		table := NewTable(w.controller, testTable, "one")
 		if _, err := table.Claim(ctx, "5"); err != nil {
 			t.Errorf("claiming: %v", err)
 		}
@@ -58,7 +61,7 @@ func FuzzTableOverAnything(f *testing.F) {
 		if _, err := member.Heartbeat(ctx, policy.Report{Member: "a/1", Pod: "a"}, time.Second); err != nil {
 			t.Errorf("reporting: %v", err)
 		}
-		if _, err := table.Read(ctx, checkout); err != nil {
+		if _, _, err := table.Read(ctx, checkout); err != nil {
 			t.Errorf("a controller reads: %v", err)
 		}
 		if _, err := Inspect(ctx, w.application, testTable, checkout); err != nil {

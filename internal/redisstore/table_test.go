@@ -69,7 +69,7 @@ func TestMemberReadsWhatTheControllerPublishes(t *testing.T) {
 	if err != nil || state.Owner != "blue" || len(state.Row) == 0 || len(state.Replicas) == 0 {
 		t.Fatalf("Read: %+v, %v", state, err)
 	}
-	got, err := table.Read(ctx, checkout)
+	got, _, err := table.Read(ctx, checkout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestMemberReadsWhatTheControllerPublishes(t *testing.T) {
 	if err := w.member().Leave(ctx, "pod-a/1"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = table.Read(ctx, checkout); err != nil || len(got.Members) != 0 || got.MembersVersion <= standing.Version {
+	if got, _, err = table.Read(ctx, checkout); err != nil || len(got.Members) != 0 || got.MembersVersion <= standing.Version {
 		t.Errorf("after Leave: %+v, %v", got, err)
 	}
 }

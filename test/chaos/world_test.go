@@ -136,7 +136,7 @@ func (w *world) control() {
 	table := redisstore.NewTable(client, "", "chaos")
 	row := w.row()
 	publish := func(ctx context.Context) error {
-		published, err := table.Read(ctx, workload)
+		published, _, err := table.Read(ctx, workload)
 		if err != nil || published.Row != nil && published.Replicas != nil {
 			return err
 		}

@@ -12,7 +12,9 @@
 //	B57 leadership     TestALeaderThatSleptEnds; test/chaos: leader paused for 40 s, under load
 //	                   internal/redisstore: TestB57APausedLeaderWritesNothing
 //	B59 start-up       TestAMissingRightIsNamed, TestAMissingRightInItsOwnNamespaceEndsTheStart, TestRolesInOneNamespaceAreEnough
-//	B61 integrity      TestBadRowsReachTwoHundredPods, TestACorruptRowIsReplaced
+//	B61 integrity      TestBadRowsReachTwoHundredPods, TestACorruptRowIsReplaced,
+//	                   TestDamagedKeysTroubleNobodyElse
+//	                   internal/redisstore: TestAControllerReplacesKeysOfAnotherType, TestAnEnforcerGoesOnOverKeysOfAnotherType
 //	                   internal/policy: TestB61BadRowsAreRefusedWhole, TestEncodeRowRefusesWhatADecoderRefuses
 //	                   internal/enforcer: TestLastGoodRowStays, TestAHerdReadsSpreadAndBacksOff
 //
@@ -30,5 +32,6 @@
 //	another owner                             TestTwoInstallationsOnOneRedis; internal/redisstore: TestATableHasOneOwnerUntilItIsSilent
 //	two leaders at a time                     TestWithoutElectionTheLastOneStartedWrites
 //	a revision is used once                   controllers: TestARevisionIsUsedOnce
+//	a fence that is none is one that was lost internal/redisstore: TestADamagedFenceLetsNobodyGoBack
 //	a table that was lost                     TestEverythingComesBackWithRedis, TestALostRowComesBackAtOnceWhenAnEnforcerMissesIt
 package controller

@@ -286,7 +286,7 @@ func (w *world) acknowledged(generation int64, replicas int) {
 	w.t.Helper()
 	workload := policy.Workload{Namespace: w.namespace, Group: "apps", Kind: "Deployment", Name: deployment}
 	w.eventually(func(ctx context.Context) error {
-		published, err := w.table.Read(ctx, workload)
+		published, _, err := w.table.Read(ctx, workload)
 		if err != nil {
 			return err
 		}

@@ -124,7 +124,7 @@ func recordTable(t *testing.T, folder string, scripts map[string]string) {
 		{"publish", func() error { _, err := tab.Publish(ctx, checkout, row); return err }},
 		{"replicas", func() error { _, err := tab.PublishReplicas(ctx, checkout, epoch, replicas); return err }},
 		{"heartbeat", func() error { _, err := member.Heartbeat(ctx, report, 5*time.Second); return err }},
-		{"observe", func() error { _, err := tab.Read(ctx, checkout); return err }},
+		{"observe", func() error { _, _, err := tab.Read(ctx, checkout); return err }},
 		{"leave", func() error { return member.Leave(ctx, oldMember) }},
 	} {
 		if err := c.do(); err != nil {

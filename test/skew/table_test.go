@@ -36,7 +36,7 @@ func TestNewControllerOldTable(t *testing.T) {
 			if owner, err := next.Claim(ctx, "4900"); err != nil || owner != installation {
 				t.Fatalf("owner %q (%v)", owner, err)
 			}
-			p, err := next.Read(ctx, checkout)
+			p, _, err := next.Read(ctx, checkout)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestOldControllersLeaveANewerRowAlone(t *testing.T) {
 			if refusal, err := today.Publish(ctx, checkout, c.asOf(t, "4900", 1)); err != nil || refusal != policy.RefusedVersion {
 				t.Errorf("today's row: %q (%v), want %q", refusal, err, policy.RefusedVersion)
 			}
-			p, err := today.Read(ctx, checkout)
+			p, _, err := today.Read(ctx, checkout)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,7 +5,8 @@
 -- member is new.
 local member, report, lifetime = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local changed = expire()
+local changed = repair()
+changed = expire() or changed
 local new = redis.call('ZADD', KEYS[1], 'NX', now_ms, member)
 if new == 1 or redis.call('EXISTS', KEYS[4]) == 0 then
   changed = true

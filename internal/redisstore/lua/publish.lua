@@ -36,7 +36,9 @@ if held then
     end
     local generations = {}
     for _, policy in ipairs(type(held.policies) == 'table' and held.policies or {}) do
-      generations[policy.uid or ''] = tonumber(policy.generation)
+      if type(policy) == 'table' and type(policy.uid) == 'string' then
+        generations[policy.uid] = tonumber(policy.generation)
+      end
     end
     for _, policy in ipairs(type(row.policies) == 'table' and row.policies or {}) do
       if policy.generation < (generations[policy.uid] or 0) then
