@@ -115,6 +115,11 @@ func (o *redisOptions) advise(err error) error {
 	return fmt.Errorf("asking Redis at %s: %w: check --redis, and the port-forward if there is one", strings.Join(o.addresses, ","), err)
 }
 
+// noRow says that the table has nothing about a workload.
+func (o *redisOptions) noRow(w policy.Workload) string {
+	return fmt.Sprintf("the table %s in Redis holds no row for %s/%s", o.table, w.Namespace, w.Name)
+}
+
 // needed is the error of commands that have nothing to tell without Redis.
 func (o *redisOptions) needed() error {
 	if o.given() {

@@ -41,7 +41,7 @@ while Redis is away, and who enforces which revision.
 
 With --redis the command looks at what the pods themselves report. Without it, it shows what the API server knows.
 
-The exit code is 1 if a policy that is shown is not ready.`,
+The exit code is 1 if a policy that is shown is not ready, or if Redis has no row of the workload's policies.`,
 		Example: `  kubectl weir status
   kubectl weir status checkout -n shop --redis localhost:6379`,
 		Args: workloadOrAll,
@@ -69,6 +69,8 @@ type workloadStatus struct {
 	// Revision is the one in Redis, Owner the installation that owns the table there.
 	Revision string `json:"revision,omitempty"`
 	Owner    string `json:"owner,omitempty"`
+	// Problem says why Redis tells nothing of the policies.
+	Problem string `json:"problem,omitempty"`
 }
 
 type policyStatus struct {
@@ -130,6 +132,9 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 	}
 	if err := o.output.write(s.out, found, found.print); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
+	}
+	if found.Problem != "" {
+		return exitError(exitFailed)
 	}
 	return readiness(found.Policies)
 }
@@ -220,6 +225,10 @@ func (o *statusOptions) one(ctx context.Context, api client.Client, w policy.Wor
 			out.Replicas = &v1alpha1.ReplicasStatus{
 				Counted: int32(r.N), Ready: new(int32(r.Ready)), Desired: new(int32(r.Desired)), Terminating: new(int32(r.Terminating)),
 			}
+		}
+		if table.Row == nil && len(row.Policies) > 0 {
+			out.Problem = o.redis.noRow(w) + ": is it the right --table, and does the controller write to it?"
+			return out, nil
 		}
 		if table.Row != nil {
 			if row, _, err = policy.DecodeRow(table.Row); err != nil {
@@ -411,6 +420,10 @@ func (s workloadStatus) print(w io.Writer, wide bool) {
 			r.Counted, number(r.Ready), number(r.Desired), number(r.Terminating))
 	} else {
 		fmt.Fprintln(w, "Replicas: not counted yet")
+	}
+	if s.Problem != "" {
+		fmt.Fprintf(w, "\nPods are not shown: %s\n", s.Problem)
+		return
 	}
 	if s.Source == "Redis" {
 		fmt.Fprintf(w, "Revision: %s, in the table of installation %s\n", dash(s.Revision), dash(s.Owner))

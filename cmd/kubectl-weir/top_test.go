@@ -67,7 +67,7 @@ spec:
 func TestTopReadsWhatReplicasExport(t *testing.T) {
 	one, two := exporter(t), exporter(t)
 	code, stdout, stderr := call(t, "top", "checkout", "-n", "shop", "--interval", "200ms", "--count", "2",
-		"--metrics-url", one.URL, "--metrics-url", two.URL, "--metrics-url", "http://127.0.0.1:1/")
+		"--metrics-url", one.URL+","+two.URL, "--metrics-url", "http://127.0.0.1:1/")
 	if code != exitOK || stderr != "" {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}

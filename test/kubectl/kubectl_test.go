@@ -24,7 +24,7 @@ type step struct {
 	args string
 	code int
 	out  []string // in what it writes, in this order
-	err  []string // in what it complains about; nothing when empty
+	err  []string // in what it complains about, a line for each at most; nothing when empty
 }
 
 func (w *world) check(t *testing.T, s step) {
@@ -47,7 +47,7 @@ func (w *world) check(t *testing.T, s step) {
 	if len(s.err) == 0 && stderr != "" {
 		t.Errorf("%s: complains: %s", s.args, stderr)
 	}
-	if lines := strings.Count(stderr, "\n"); lines > 1 {
+	if lines := strings.Count(stderr, "\n"); lines > max(1, len(s.err)) {
 		t.Errorf("%s: complains in %d lines: %s", s.args, lines, stderr)
 	}
 }
@@ -163,6 +163,11 @@ func (w *world) diff(t *testing.T) {
 		"exports: 50 per 48h FixedWindow starts with nothing used\n",
 		"exports: 50 per 24h FixedWindow goes, and its counters with it\n",
 	}, nil})
+	wrong := "diff --table other --redis " + w.redis.Addr + " -f "
+	w.check(t, step{w.viewer, wrong + file(), 1, []string{
+		"shop/checkout: added, compared with Redis\n  the table other in Redis holds no row for shop/checkout", "is it the right --table?\n", "+rule exports:",
+	}, nil})
+	w.check(t, step{w.viewer, wrong + file("name: checkout}", "name: new}"), 1, []string{"shop/checkout: added, compared with Redis\n+evaluation"}, nil})
 	w.check(t, step{w.viewer, "diff -f " + file("name: checkout,", "name: another,"), 1, []string{"shop/another: added", "+rule exports:"}, nil})
 	w.check(t, step{w.viewer, "diff -f " + file("requests: 5,", "reqests: 5,"), 2, nil, []string{"did you mean requests?"}})
 }
@@ -178,6 +183,7 @@ func (w *world) reset(t *testing.T) {
 	used(t, "2")
 	w.check(t, step{w.editor, "reset checkout REDIS --yes --rule exports" + acme, 0, []string{"5 per 1h"}, []string{"2 counters forgotten"}})
 	used(t, "5")
+	w.resetShared(t)
 	w.eventually("the event is there", func(ctx context.Context) error {
 		var events eventsv1.EventList
 		if err := w.client.List(ctx, &events, client.InNamespace(w.namespace)); err != nil {
@@ -193,6 +199,53 @@ func (w *world) reset(t *testing.T) {
 		}
 		return errors.New("not yet")
 	})
+}
+
+const wholeText = `
+apiVersion: ratelimit.weir.dev/v1alpha1
+kind: RateLimitPolicy
+metadata: {name: whole, namespace: NAMESPACE}
+spec:
+  targetRef: {group: apps, kind: Deployment, name: checkout}
+  rules: [{name: all, limits: [{requests: 100, window: 24h, algorithm: FixedWindow}]}]
+`
+
+// What counts all clients is left alone by the reset of one of them.
+func (w *world) resetShared(t *testing.T) {
+	ruled := func(rules string) {
+		t.Helper()
+		w.eventually("all pods have "+rules, func(context.Context) error {
+			_, row, _ := w.weir(w.viewer, strings.Fields("explain checkout REDIS --path / --remote 203.0.113.7 -o json")...)
+			_, told, _ := w.weir(w.viewer, "status", "checkout", "REDIS")
+			if strings.Contains(row, "whole/all") != (rules == "whole/all") || strings.Count(told, " current ") != 3 {
+				return fmt.Errorf("%s%s", row, told)
+			}
+			return nil
+		})
+	}
+	w.kubectl(strings.ReplaceAll(wholeText, "NAMESPACE", w.namespace), "apply", "-f", "-")
+	ruled("whole/all")
+	for _, key := range []string{"acme", "other"} {
+		if d := w.replicas[0].Decide(t.Context(), request(key)); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	left := func(t *testing.T, exports, all string) {
+		t.Helper()
+		w.check(t, step{w.viewer, "peek checkout REDIS" + acme, 0, []string{"5 per 1h                  " + exports + "  ", "100 per 24h FixedWindow   " + all + "  "}, nil})
+	}
+	left(t, "4", "98")
+	w.check(t, step{w.viewer, "reset checkout REDIS" + acme, 0, []string{"checkout/exports"}, []string{
+		"whole/all is left out, because it counts other clients, too: --rule whole/all resets it.\n", "With --yes these 2 counters",
+	}})
+	w.check(t, step{w.editor, "reset checkout REDIS --yes" + acme, 0, []string{"checkout/exports"}, []string{"whole/all is left out", "2 counters forgotten"}})
+	left(t, "5", "98")
+	w.check(t, step{w.editor, "reset checkout REDIS --yes --rule all" + acme, 0, []string{"whole/all"}, []string{
+		"whole/all counts other clients, too, and becomes whole for all of them.\n", "1 counter forgotten",
+	}})
+	left(t, "5", "100")
+	w.kubectl("", "delete", "ratelimitpolicies", "whole", "-n", w.namespace)
+	ruled("no whole/all")
 }
 
 func (w *world) status(t *testing.T) {
@@ -211,6 +264,8 @@ func (w *world) status(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(stdout), &told); err != nil || told.Source != "Redis" || len(told.Pods) != 3 {
 		t.Errorf("%v: %s", err, stdout)
 	}
+	const wrong = "the table other in Redis holds no row for shop/checkout"
+	w.check(t, step{w.viewer, "status checkout --table other --redis " + w.redis.Addr, 1, []string{"checkout   checkout   3       3/3        True", wrong + ": is it the right --table"}, nil})
 	// A policy that is refused, and a pod that reports nothing.
 	w.kubectl("", "scale", "deployment/checkout", "-n", w.namespace, "--replicas=4")
 	w.kubectl(strings.NewReplacer("NAMESPACE", w.namespace, "name: checkout, namespace", "name: nobody, namespace", "name: checkout}", "name: gone}").Replace(policyText), "apply", "-f", "-")
@@ -316,7 +371,8 @@ func (w *world) refusals(t *testing.T) {
 		"a policy that is not there":  {w.viewer, "shadow checkout --policy x", 1, nil, []string{"has no policy x"}},
 		"no file":                     {w.viewer, "diff", 2, nil, []string{"--filename is missing"}},
 		"metrics that it may not see": {w.viewer, "top checkout --metrics-port 8080", 1, nil, []string{"needs the right to get pods/proxy, which the role edit has"}},
-		"no port of metrics":          {w.editor, "top checkout", 1, nil, []string{"give it with --metrics-port"}},
+		"no port of metrics":          {w.editor, "top checkout", 1, nil, []string{"nothing tells the port of its metrics: give it with --metrics-port"}},
+		"rates of no workload":        {w.viewer, "top nothing REDIS", 1, nil, []string{"there is no Deployment nothing", "`kubectl weir status -n shop` lists"}},
 		"no kubeconfig":               {"/nonexistent", "status", 1, nil, []string{"no such file"}},
 	} {
 		t.Run(name, func(t *testing.T) { w.check(t, s) })
@@ -343,12 +399,16 @@ func (w *world) viewers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { w.check(t, s) })
 	}
-	// The metrics of pods are for editors; whom they deny is in Redis.
-	w.eventually("top shows a viewer who is denied", func(context.Context) error {
-		code, stdout, stderr := w.weir(w.viewer, strings.Fields("top checkout REDIS --metrics-port 8080 --count 1 --interval 100ms")...)
-		if code != 0 || !strings.Contains(stdout, "needs the right to get pods/proxy") || !strings.Contains(stdout, "checkout/exports ") {
-			return fmt.Errorf("exit code %d: %s%s", code, stdout, stderr)
-		}
-		return nil
-	})
+	// The metrics of pods are for editors, and nothing in these pods tells their port; whom they deny is in Redis.
+	for port, want := range map[string]string{
+		"--metrics-port 8080": "needs the right to get pods/proxy", "": "No rates: in pod ",
+	} {
+		w.eventually("top shows a viewer who is denied", func(context.Context) error {
+			code, stdout, stderr := w.weir(w.viewer, strings.Fields("top checkout REDIS --count 1 --interval 100ms "+port)...)
+			if code != 0 || !strings.Contains(stdout, want) || !strings.Contains(stdout, "checkout/exports ") {
+				return fmt.Errorf("exit code %d: %s%s", code, stdout, stderr)
+			}
+			return nil
+		})
+	}
 }
