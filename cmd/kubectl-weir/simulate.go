@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -104,6 +105,13 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
+	if o.chart != "" {
+		release, err := claim(o.chart)
+		if err != nil {
+			return usageError{fmt.Errorf("--chart: %w: name a file where you may write", err)}
+		}
+		defer release()
+	}
 	if err := o.replay(ctx, s, r); err != nil {
 		return err
 	}
@@ -119,6 +127,9 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 			fmt.Fprintf(s.err, "%d requests are not in the proposals: there were more identities than --max-counters\n", n)
 		}
 	}
+	if err := o.tell(s.out, result); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
 	if o.chart != "" {
 		charted := result
 		charted.Limits = result.Limits[:len(result.Limits)-len(proposed)]
@@ -126,22 +137,48 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 			return fmt.Errorf("writing the chart: %w", err)
 		}
 	}
-	if o.output == "json" {
-		encoder := json.NewEncoder(s.out)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(result); err != nil {
-			return fmt.Errorf("writing the result: %w", err)
-		}
-		return nil
-	}
-	return printSimulation(s.out, o.log, result)
+	return nil
 }
 
-// tryOut replays the log once more, with the proposed limits. The standard input cannot be read again.
+// tell writes the result.
+func (o *simulateOptions) tell(out io.Writer, result simulate.Result) error {
+	if o.output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(result)
+	}
+	return printSimulation(out, o.log, result)
+}
+
+// claim makes sure that a file can be written before the work that it takes to fill it. The function that it returns
+// takes the file away again if nothing came of it.
+func claim(path string) (release func(), err error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return func() {}, nil // a pipe or a device, whose reader would take that for the whole
+	}
+	isNew := errors.Is(err, fs.ErrNotExist)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	_ = file.Close()
+	return func() {
+		if info, err := os.Stat(path); isNew && err == nil && info.Size() == 0 {
+			_ = os.Remove(path)
+		}
+	}, nil
+}
+
+// tryOut replays the log once more, with the proposed limits. A pipe cannot be read again.
 func (o *simulateOptions) tryOut(
 	ctx context.Context, s streams, replay simulate.Options, suggestions []simulate.Suggestion,
 ) ([]simulate.Variant, error) {
-	if o.log == "-" || len(suggestions) == 0 {
+	if len(suggestions) == 0 {
+		return nil, nil
+	}
+	if info, err := os.Stat(o.log); o.log == "-" || err == nil && !info.Mode().IsRegular() {
+		fmt.Fprintln(s.err, "What the proposals would deny is not told, because only a file can be read twice: save the log in one for that.")
 		return nil, nil
 	}
 	replay.Factors, replay.Peaks, replay.Wrong = nil, false, nil
@@ -287,7 +324,10 @@ func (o *simulateOptions) replay(ctx context.Context, s streams, r *simulate.Rep
 			return usageError{fmt.Errorf("--log: %w: name the access log, or - for the standard input", err)}
 		}
 		defer file.Close()
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		switch info, err := file.Stat(); {
+		case err == nil && info.IsDir():
+			return usageError{fmt.Errorf("--log: %s is a folder: name the access log, or - for the standard input", o.log)}
+		case err == nil && info.Mode().IsRegular():
 			size = info.Size()
 		}
 		log = file
@@ -302,7 +342,10 @@ func (o *simulateOptions) replay(ctx context.Context, s streams, r *simulate.Rep
 		}
 	}
 	err := r.Read(ctx, from)
-	if errors.Is(err, simulate.ErrNothing) {
+	switch {
+	case errors.Is(err, simulate.ErrEmpty):
+		return fmt.Errorf("%s: %w: name a log with requests", o.log, err)
+	case errors.Is(err, simulate.ErrNothing):
 		return fmt.Errorf("%s: %w: say what it looks like with --format and --field", o.log, err)
 	}
 	return err
