@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -62,7 +63,6 @@ func TestCommandsOnACluster(t *testing.T) {
 		}
 	}
 	t.Run("explain", w.explain)
-	t.Run("explain, as the page shows it", w.explainCaptured)
 	t.Run("peek", w.peek)
 	t.Run("diff", w.diff)
 	t.Run("reset", w.reset)
@@ -109,19 +109,11 @@ func (w *world) explain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { w.check(t, s) })
 	}
-}
-
-// The page shows what the command says.
-func (w *world) explainCaptured(t *testing.T) {
-	const call = "explain checkout --method POST --route /exports --header X-Api-Key=acme "
-	code, stdout, stderr := w.weir(w.viewer, strings.Fields(call+"REDIS")...)
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
-	captured(t, "explain.txt", "$ kubectl weir "+call+"--redis localhost:6379\n"+stdout)
+	w.shown(t, "explain.txt", w.viewer, 0, "explain checkout"+acme+" REDIS", "")
 }
 
 func (w *world) peek(t *testing.T) {
+	w.shown(t, "text/peek.txt", w.viewer, 0, "peek checkout"+acme+" REDIS", "")
 	w.check(t, step{w.viewer, "peek checkout REDIS" + acme, 0, []string{
 		"checkout/exports   5 per 1h                 2      now", "checkout/exports   50 per 24h FixedWindow   47     now",
 	}, nil})
@@ -152,7 +144,8 @@ func (w *world) diff(t *testing.T) {
 	for _, where := range []string{"", " REDIS"} {
 		w.check(t, step{w.viewer, "diff -f " + file() + where, 0, []string{"shop/checkout: same, compared with "}, nil})
 	}
-	w.check(t, step{w.viewer, "diff REDIS -f " + file("requests: 5,", "requests: 7,", "window: 24h", "window: 48h"), 1, []string{
+	edited := file("requests: 5,", "requests: 7,", "window: 24h", "window: 48h")
+	w.check(t, step{w.viewer, "diff REDIS -f " + edited, 1, []string{
 		"shop/checkout: changed, compared with Redis\n",
 		" rule exports:\n",
 		"-  limit: 5 per 1h\n",
@@ -163,6 +156,7 @@ func (w *world) diff(t *testing.T) {
 		"exports: 50 per 48h FixedWindow starts with nothing used\n",
 		"exports: 50 per 24h FixedWindow goes, and its counters with it\n",
 	}, nil})
+	w.shown(t, "text/diff.txt", w.viewer, 1, "diff -f FILE REDIS", edited)
 	wrong := "diff --table other --redis " + w.redis.Addr + " -f "
 	w.check(t, step{w.viewer, wrong + file(), 1, []string{
 		"shop/checkout: added, compared with Redis\n  the table other in Redis holds no row for shop/checkout", "is it the right --table?\n", "+rule exports:",
@@ -238,7 +232,8 @@ func (w *world) resetShared(t *testing.T) {
 	w.check(t, step{w.viewer, "reset checkout REDIS" + acme, 0, []string{"checkout/exports"}, []string{
 		"whole/all is left out, because it counts other clients, too: --rule whole/all resets it.\n", "With --yes these 2 counters",
 	}})
-	w.check(t, step{w.editor, "reset checkout REDIS --yes" + acme, 0, []string{"checkout/exports"}, []string{"whole/all is left out", "2 counters forgotten"}})
+	w.shown(t, "text/reset-preview.txt", w.viewer, 0, "reset checkout"+acme+" REDIS", "")
+	w.shown(t, "text/reset.txt", w.editor, 0, "reset checkout"+acme+" REDIS --yes", "")
 	left(t, "5", "98")
 	w.check(t, step{w.editor, "reset checkout REDIS --yes --rule all" + acme, 0, []string{"whole/all"}, []string{
 		"whole/all counts other clients, too, and becomes whole for all of them.\n", "1 counter forgotten",
@@ -251,6 +246,9 @@ func (w *world) resetShared(t *testing.T) {
 func (w *world) status(t *testing.T) {
 	w.enforced("3/3")
 	w.check(t, step{w.viewer, "status", 0, []string{"WORKLOAD   POLICY     RULES   ENFORCED   READY", "checkout   checkout   3       3/3        True"}, nil})
+	w.messageOnThePage(t)
+	w.shown(t, "text/status.txt", w.viewer, 0, "status", "")
+	w.shown(t, "text/status-checkout.txt", w.viewer, 0, "status checkout REDIS", "")
 	w.check(t, step{w.viewer, "status checkout", 0, []string{
 		"Replicas: 3 counted (3 ready, 3 desired, 0 terminating)", "checkout/exports   5 per 1h ", "2 × 2 per 1h, 1 × 1 per 1h",
 		"what the API server knows. Give --redis",
@@ -285,6 +283,20 @@ func (w *world) status(t *testing.T) {
 	})
 	w.kubectl("", "delete", "ratelimitpolicies", "nobody", "-n", w.namespace)
 	w.kubectl("", "scale", "deployment/checkout", "-n", w.namespace, "--replicas=3")
+}
+
+// The page about the resource shows the message of a policy that is enforced.
+func (w *world) messageOnThePage(t *testing.T) {
+	t.Helper()
+	var p v1alpha1.RateLimitPolicy
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "checkout"}, &p); err != nil {
+		t.Fatal(err)
+	}
+	ready := meta.FindStatusCondition(p.Status.Conditions, string(v1alpha1.ConditionReady))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "spec", "ratelimitpolicy.md"))
+	if err != nil || ready == nil || !strings.Contains(string(page), "    "+ready.Message+"\n```\n") {
+		t.Errorf("%v: docs/spec/ratelimitpolicy.md does not show the message of %+v", err, ready)
+	}
 }
 
 // A pod of another Deployment that has the workload's name shares its limits.
@@ -326,6 +338,7 @@ func (w *world) spec(t *testing.T) v1alpha1.RateLimitPolicySpec {
 
 func (w *world) shadow(t *testing.T) {
 	before := w.spec(t)
+	w.shown(t, "text/shadow.txt", w.viewer, 0, "shadow checkout", "")
 	w.check(t, step{w.viewer, "shadow checkout", 0, []string{"kubectl patch ratelimitpolicies.ratelimit.weir.dev checkout -n shop --type json -p '["}, []string{"Nothing was changed. Apply this with --apply"}})
 	w.check(t, step{w.viewer, "shadow checkout --apply", 1, nil, []string{"cannot patch", "the roles view and edit"}})
 	if diff := cmp.Diff(before, w.spec(t)); diff != "" {
