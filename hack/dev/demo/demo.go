@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -25,13 +26,7 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 	}
 	r := &report{out: out, started: time.Now()}
 	w := &world{dir: dir, report: r}
-	defer func() {
-		if keep() && err == nil {
-			fmt.Fprintf(out, "\nIt keeps running until you press Ctrl-C. export KUBECONFIG=%s\n", w.cluster.Kubeconfig)
-			<-ctx.Done()
-		}
-		err = errors.Join(err, w.end())
-	}()
+	defer func() { err = errors.Join(err, w.end()) }()
 
 	fmt.Fprintln(out, "Weir demo: POST /exports of the shop's checkout is limited to 5 per minute for each API key,")
 	fmt.Fprintln(out, "over all replicas together. Logs:", filepath.Clean(dir))
@@ -53,7 +48,56 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 		}
 	}
 	if !r.summary() {
-		return ErrBroken
+		err = ErrBroken
 	}
+	if keep() {
+		err = errors.Join(err, w.stay(ctx))
+	}
+	return err
+}
+
+// stay leaves everything running with the policies in force, and says what to try, until ctx ends.
+func (w *world) stay(ctx context.Context) error {
+	w.report.heading("KEEP=1: kubectl apply -k config/samples once more")
+	if _, err := w.kubectl(ctx, "apply", "-k", "config/samples"); err != nil {
+		return err
+	}
+	addresses, err := w.fleet.Addresses(ctx, 3)
+	if err != nil {
+		return err
+	}
+	if err := w.settled(ctx, 3); err != nil {
+		return err
+	}
+	w.report.say("Three replicas enforce them")
+	kubectl := "bin/kubectl" // where make build-cluster puts it
+	if _, err := os.Stat(kubectl); err != nil {
+		kubectl = w.cluster.Kubectl
+	}
+	fmt.Fprint(w.report.out, invitation(kubectl, w.cluster.Kubeconfig, w.redis.address(), addresses))
+	<-ctx.Done()
 	return nil
+}
+
+// invitation says what can be tried while the demo stays, in the folder of the repository.
+func invitation(kubectl, kubeconfig, redis string, replicas []string) string {
+	urls := make([]string, len(replicas))
+	for i, address := range replicas {
+		urls[i] = "http://" + address + "/metrics"
+	}
+	table := "--redis " + redis + " --table " + table
+	workload := deployment + " -n " + namespace
+	return fmt.Sprintf(`
+Everything keeps running until you press Ctrl-C, which ends all of it. Try in another terminal, in this folder:
+
+  export KUBECONFIG=%s
+  %s get rlp -n %s
+  curl -i -X POST -H 'X-Api-Key: me' http://%s/exports   # the sixth within a minute gets 429
+  go run ./cmd/kubectl-weir status %s %s
+  go run ./cmd/kubectl-weir peek %s %s --method POST --route /exports --header X-Api-Key=me
+  go run ./cmd/kubectl-weir top %s %s --metrics-url %s
+
+The replicas serve on %s.
+`, kubeconfig, kubectl, namespace, replicas[0], workload, table, workload, table, workload, table, strings.Join(urls, ","),
+		strings.Join(replicas, ", "))
 }
