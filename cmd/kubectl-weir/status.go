@@ -41,7 +41,8 @@ while Redis is away, and who enforces which revision.
 
 With --redis the command looks at what the pods themselves report. Without it, it shows what the API server knows.
 
-The exit code is 1 if a policy that is shown is not ready, or if Redis has no row of the workload's policies.`,
+The exit code is 1 unless all policies that are shown are ready as they are now, and if Redis has no row of the workload's
+policies. To wait for that, use kubectl wait --for=condition=Ready.`,
 		Example: `  kubectl weir status
   kubectl weir status checkout -n shop --redis localhost:6379`,
 		Args: workloadOrAll,
@@ -185,9 +186,9 @@ func (o *statusOptions) list(ctx context.Context, s streams) error {
 	return readiness(all)
 }
 
-// readiness fails when a policy says that it is not ready. One of which nothing is known yet does not.
+// readiness fails unless all policies say that they are ready as they are now.
 func readiness(policies []policyStatus) error {
-	if slices.ContainsFunc(policies, func(p policyStatus) bool { return p.Ready == string(metav1.ConditionFalse) }) {
+	if slices.ContainsFunc(policies, func(p policyStatus) bool { return p.Ready != string(metav1.ConditionTrue) }) {
 		return exitError(exitFailed)
 	}
 	return nil
@@ -283,7 +284,8 @@ func statusOf(p *v1alpha1.RateLimitPolicy) policyStatus {
 	case observed == nil || *observed < 0:
 		out.Ready = string(metav1.ConditionUnknown)
 		out.Reasons = append(out.Reasons, "no controller has seen it: is Weir running, and does it look after this namespace?")
-	case *observed < p.Generation:
+	case *observed < p.Generation: // what it says is about another policy
+		out.Ready = string(metav1.ConditionUnknown)
 		out.Reasons = append(out.Reasons, fmt.Sprintf("the controller has seen generation %d and not yet %d", *observed, p.Generation))
 	}
 	return out

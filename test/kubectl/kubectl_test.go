@@ -401,6 +401,7 @@ func (w *world) viewers(t *testing.T) {
 	for range 8 { // more than the limit, so that somebody is denied
 		w.replicas[0].Decide(t.Context(), request("greedy"))
 	}
+	w.enforced("3/3") // again, after the edits before
 	for name, s := range map[string]step{
 		"status":              {w.viewer, "status", 0, []string{"checkout   checkout   3"}, nil},
 		"status of one":       {w.viewer, "status checkout REDIS", 0, []string{"POD "}, nil},
