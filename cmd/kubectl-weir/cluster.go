@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -39,16 +40,25 @@ func newCluster(cmd *cobra.Command) *cluster {
 func (c *cluster) namespace() (string, error) {
 	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+		return "", adviseConfig(err)
 	}
 	return namespace, nil
+}
+
+// adviseConfig says what to do about an error of the kubeconfig.
+func adviseConfig(err error) error {
+	err = fmt.Errorf("reading the kubeconfig: %w", err)
+	if clientcmd.IsContextNotFound(err) {
+		return fmt.Errorf("%w: `kubectl config get-contexts` lists those that there are", err)
+	}
+	return err
 }
 
 func (c *cluster) client() (client.Client, error) {
 	log.SetLogger(logr.Discard())
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, adviseConfig(err)
 	}
 	config.WarningHandler = nil
 	scheme := runtime.NewScheme()

@@ -34,14 +34,15 @@ not in the files are left out: applying the files would not change them.
 
 The exit code is 1 if something differs.`,
 		Example: `  kubectl weir diff -f checkout.yaml
-  kubectl weir diff -f policies/... --redis localhost:6379`,
+  kubectl weir diff -f policies/... --redis localhost:6379
+  kubectl kustomize overlays/production | kubectl weir diff -f -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	o.cluster = newCluster(cmd)
 	o.redis.bind(cmd)
 	o.output.bind(cmd)
-	cmd.Flags().StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies; can be given several times")
+	cmd.Flags().StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies, or - for the standard input; can be given several times")
 	return cmd
 }
 
@@ -83,7 +84,7 @@ func (o *diffOptions) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := readPoliciesIn(o.policies, namespace)
+	wanted, err := readPoliciesIn(o.policies, s.in, namespace)
 	if err != nil {
 		return err
 	}

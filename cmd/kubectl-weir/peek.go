@@ -143,8 +143,11 @@ func (o *counterOptions) find(ctx context.Context, name string) (*counters, erro
 		api: api, workload: w, close: client.Close,
 		store: redisstore.NewStore(redisstore.StoreOptions{Client: client, Table: o.redis.table, Namespace: w.Namespace}),
 	}
+	var others []string
 	for i := range rules {
-		if x := &rules[i]; o.wants(x) {
+		if x := &rules[i]; !o.wants(x) && len(x.Limits) > 0 {
+			others = append(others, x.Policy+"/"+x.Rule)
+		} else if o.wants(x) {
 			shared := !byClient(ruleOf(found.row, x.Policy, x.Rule), x, request, proxies)
 			for _, l := range x.Limits {
 				c.all = append(c.all, standing{
@@ -156,6 +159,9 @@ func (o *counterOptions) find(ctx context.Context, name string) (*counters, erro
 	}
 	if len(c.all) == 0 {
 		_ = c.close()
+		if len(others) > 0 {
+			return nil, fmt.Errorf("no rule of --rule counts %s: those that do are %s", o.request.describe(), strings.Join(others, ", "))
+		}
 		return nil, fmt.Errorf("nothing counts %s: `kubectl weir explain` with the same flags says why", o.request.describe())
 	}
 	if err := c.look(ctx); err != nil {

@@ -54,6 +54,8 @@ func (o *redisOptions) validate() error {
 	switch others := o.username + o.passwordFile + o.sentinel + o.caFile; {
 	case !o.given() && (others != "" || o.tls):
 		return usageError{errors.New("--redis-… need --redis with the address")}
+	case !o.given() && o.table != redisstore.DefaultTable:
+		return usageError{errors.New("--table is one in Redis: give the address with --redis")}
 	case o.caFile != "" && !o.tls:
 		return usageError{errors.New("--redis-tls-ca-file needs --redis-tls")}
 	}

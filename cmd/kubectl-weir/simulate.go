@@ -62,7 +62,7 @@ A line that cannot be read is told with its number and counted. The exit code is
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies; can be given several times")
+	flags.StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies, or - for the standard input; can be given several times")
 	flags.StringVar(&o.log, "log", "", "access log; - is the standard input")
 	flags.StringVar(&o.workload, "workload", "", "namespace/name of the workload, if the policies target more than one")
 	flags.StringVar(&o.format, "format", string(simulate.Auto), "format of the log: auto, combined, json or csv")
@@ -85,7 +85,7 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return usageError{err}
 	}
-	found, err := readPolicies(o.policies)
+	found, err := readPolicies(o.policies, s.in)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (o *simulateOptions) tryOut(
 	if len(suggestions) == 0 {
 		return nil, nil
 	}
-	if info, err := os.Stat(o.log); o.log == "-" || err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(o.log); o.log == standardInput || err == nil && !info.Mode().IsRegular() {
 		fmt.Fprintln(s.err, "What the proposals would deny is not told, because only a file can be read twice: save the log in one for that.")
 		return nil, nil
 	}
@@ -203,6 +203,8 @@ func (o *simulateOptions) parse() (simulate.Options, []float64, error) {
 		return replay, nil, errors.New("--filename is missing: name the file with the policies")
 	case o.log == "":
 		return replay, nil, errors.New("--log is missing: name the access log, or - for the standard input")
+	case o.log == standardInput && slices.Contains(o.policies, standardInput):
+		return replay, nil, errors.New("--filename and --log are both the standard input: name a file for one of them")
 	case o.top < 0 || o.maxCounters < 1:
 		return replay, nil, fmt.Errorf("--top is %d and --max-counters %d: want at least 0 and 1", o.top, o.maxCounters)
 	}
@@ -249,13 +251,13 @@ func numbers(flag string, texts []string, least, most float64) ([]float64, error
 }
 
 // readPolicies reads the policies of files and folders. What is wrong with them is told with file and line.
-func readPolicies(args []string) ([]policy.Policy, error) {
-	return readPoliciesIn(args, manifest.DefaultNamespace)
+func readPolicies(args []string, stdin io.Reader) ([]policy.Policy, error) {
+	return readPoliciesIn(args, stdin, manifest.DefaultNamespace)
 }
 
 // readPoliciesIn reads policies; those whose file names no namespace are of the one given.
-func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
-	inputs, err := expand(args)
+func readPoliciesIn(args []string, stdin io.Reader, namespace string) ([]policy.Policy, error) {
+	inputs, err := expand(args, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +265,7 @@ func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
 	var faults manifest.Faults
 	for _, in := range inputs {
 		if in.found {
-			ours, err := about(in.name, policyLine)
+			ours, err := in.about(policyLine)
 			if err != nil {
 				return nil, err
 			}
@@ -271,7 +273,7 @@ func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
 				continue
 			}
 		}
-		f, err := manifest.ReadFile(in.name)
+		f, err := in.parse()
 		if err != nil {
 			return nil, err
 		}
@@ -318,7 +320,7 @@ func choose(policies []policy.Policy, named string) (policy.Workload, []policy.P
 // replay reads the log through r.
 func (o *simulateOptions) replay(ctx context.Context, s streams, r *simulate.Replay) error {
 	log, size := s.in, int64(0)
-	if o.log != "-" {
+	if o.log != standardInput {
 		file, err := os.Open(o.log)
 		if err != nil {
 			return usageError{fmt.Errorf("--log: %w: name the access log, or - for the standard input", err)}
@@ -385,7 +387,13 @@ func printSimulation(w io.Writer, log string, r simulate.Result) error {
 		if r.MoreIdentities {
 			more = "more than "
 		}
-		fmt.Fprintf(w, "\n%s%s denied; those denied most:\n", more, plural(r.Identities, "identity"))
+		each := "" // who is denied by two rules is two of them
+		if slices.ContainsFunc(r.MostDenied, func(d simulate.Denied) bool {
+			return d.Policy != r.MostDenied[0].Policy || d.Rule != r.MostDenied[0].Rule
+		}) {
+			each = ", counted rule by rule"
+		}
+		fmt.Fprintf(w, "\n%s%s denied%s; those denied most:\n", more, plural(r.Identities, "identity"), each)
 		t = newTable(w, "IDENTITY", "RULE", "DENIED", "FIRST DENIED", "LAST DENIED")
 		for _, d := range r.MostDenied {
 			count := thousands(d.Denied)

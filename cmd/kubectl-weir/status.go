@@ -117,6 +117,9 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 		return usageError{fmt.Errorf("a workload and --all-namespaces exclude each other: use -n for the workload's namespace")}
 	}
 	if len(args) == 0 {
+		if o.redis.given() {
+			return usageError{fmt.Errorf("--redis shows the pods of one workload: name it, for example `kubectl weir status checkout`, or leave --redis out")}
+		}
 		return o.list(ctx, s)
 	}
 	w, err := o.cluster.target(args[0])

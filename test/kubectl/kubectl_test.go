@@ -379,6 +379,7 @@ func (w *world) refusals(t *testing.T) {
 		"a table that is none":        {w.viewer, "status --table a*b", 2, nil, []string{"--table:"}},
 		"an empty table":              {w.viewer, "explain checkout --path / --table other --redis " + w.redis.Addr, 1, nil, []string{"is it the right --table?"}},
 		"nothing that counts":         {w.viewer, "peek checkout REDIS --path /healthz", 1, nil, []string{"`kubectl weir explain` with the same flags says why"}},
+		"a rule that does not count":  {w.viewer, "peek checkout REDIS --rule login" + acme, 1, nil, []string{"no rule of --rule counts POST /exports: those that do are checkout/exports\n"}},
 		"another namespace":           {w.viewer, "status -A", 1, nil, []string{"is forbidden", "the roles view and edit"}},
 		"a workload and all":          {w.viewer, "status checkout -A", 2, nil, []string{"exclude each other"}},
 		"a policy that is not there":  {w.viewer, "shadow checkout --policy x", 1, nil, []string{"has no policy x"}},
@@ -401,7 +402,12 @@ func (w *world) viewers(t *testing.T) {
 	for range 8 { // more than the limit, so that somebody is denied
 		w.replicas[0].Decide(t.Context(), request("greedy"))
 	}
-	w.enforced("3/3") // again, after the edits before
+	w.eventually("the last edits are in force", func(context.Context) error {
+		if code, stdout, _ := w.weir(w.viewer, "status"); code != 0 {
+			return errors.New(stdout)
+		}
+		return nil
+	})
 	for name, s := range map[string]step{
 		"status":              {w.viewer, "status", 0, []string{"checkout   checkout   3"}, nil},
 		"status of one":       {w.viewer, "status checkout REDIS", 0, []string{"POD "}, nil},
