@@ -173,7 +173,7 @@ func (w *world) reset(t *testing.T) {
 	}
 	w.check(t, step{w.viewer, "reset checkout REDIS" + acme, 0, []string{"5 per 1h"}, []string{"Nothing was changed. With --yes these 2 counters"}})
 	used(t, "2")
-	w.check(t, step{w.viewer, "reset checkout REDIS --yes" + acme, 1, nil, []string{"nothing was changed, because it could not be logged", "the roles view and edit"}})
+	w.check(t, step{w.viewer, "reset checkout REDIS --yes" + acme, 1, nil, []string{"nothing was changed, because it could not be logged", "the role edit of the namespace allows that"}})
 	used(t, "2")
 	w.check(t, step{w.editor, "reset checkout REDIS --yes --rule exports" + acme, 0, []string{"5 per 1h"}, []string{"2 counters forgotten"}})
 	used(t, "5")
@@ -340,7 +340,7 @@ func (w *world) shadow(t *testing.T) {
 	before := w.spec(t)
 	w.shown(t, "text/shadow.txt", w.viewer, 0, "shadow checkout", "")
 	w.check(t, step{w.viewer, "shadow checkout", 0, []string{"kubectl patch ratelimitpolicies.ratelimit.weir.dev checkout -n shop --type json -p '["}, []string{"Nothing was changed. Apply this with --apply"}})
-	w.check(t, step{w.viewer, "shadow checkout --apply", 1, nil, []string{"cannot patch", "the roles view and edit"}})
+	w.check(t, step{w.viewer, "shadow checkout --apply", 1, nil, []string{"cannot patch", "the role edit of the namespace allows that"}})
 	if diff := cmp.Diff(before, w.spec(t)); diff != "" {
 		t.Fatalf("the spec changed (-before +after):\n%s", diff)
 	}
@@ -380,7 +380,8 @@ func (w *world) refusals(t *testing.T) {
 		"an empty table":              {w.viewer, "explain checkout --path / --table other --redis " + w.redis.Addr, 1, nil, []string{"is it the right --table?"}},
 		"nothing that counts":         {w.viewer, "peek checkout REDIS --path /healthz", 1, nil, []string{"`kubectl weir explain` with the same flags says why"}},
 		"a rule that does not count":  {w.viewer, "peek checkout REDIS --rule login" + acme, 1, nil, []string{"no rule of --rule counts POST /exports: those that do are checkout/exports\n"}},
-		"another namespace":           {w.viewer, "status -A", 1, nil, []string{"is forbidden", "the roles view and edit"}},
+		"another namespace":           {w.viewer, "status -A", 1, nil, []string{"is forbidden", "by a ClusterRoleBinding"}},
+		"somebody without a role":     {w.nobody, "status", 1, nil, []string{"is forbidden", "the role view of the namespace allows that"}},
 		"a workload and all":          {w.viewer, "status checkout -A", 2, nil, []string{"exclude each other"}},
 		"a policy that is not there":  {w.viewer, "shadow checkout --policy x", 1, nil, []string{"has no policy x"}},
 		"no file":                     {w.viewer, "diff", 2, nil, []string{"--filename is missing"}},

@@ -88,7 +88,7 @@ func invitation(kubectl, kubeconfig, redis string, replicas []string) string {
 	table := "--redis " + redis + " --table " + table
 	workload := deployment + " -n " + namespace
 	return fmt.Sprintf(`
-Everything keeps running until you press Ctrl-C, which ends all of it. Try in another terminal, in this folder:
+Everything keeps running until you press Ctrl-C, which ends all of it; make calls that an error. Try in another terminal, in this folder:
 
   export KUBECONFIG=%s
   %s get rlp -n %s
