@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weir-dev/weir/hack/dev/process"
 )
 
 // ErrBroken says that a step did not keep its promise.
@@ -18,6 +20,11 @@ var ErrBroken = errors.New("a step of the demo broke its promise")
 
 // Run runs every step and prints to out. It ends all that it started, unless KEEP=1.
 func Run(ctx context.Context, out io.Writer, dir string) (err error) {
+	unlock, err := alone(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("emptying the demo's folder: %w", err)
 	}
@@ -55,6 +62,22 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 	}
 	return err
 }
+
+// alone refuses to take away the folder of another demo, which with KEEP=1 may run for ever.
+func alone(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("making the demo's folder: %w", err)
+	}
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	unlock, err = process.Lock(ctx, dir+".lock", func() { refuse(errRuns) })
+	if errors.Is(context.Cause(ctx), errRuns) {
+		return nil, errRuns
+	}
+	return unlock, err
+}
+
+var errRuns = errors.New("another demo of this folder runs: end it with Ctrl-C first")
 
 // stay leaves everything running with the policies in force, and says what to try, until ctx ends.
 func (w *world) stay(ctx context.Context) error {
