@@ -52,7 +52,7 @@ var (
 	pushedDesc      = describe("store_pushes_total", "Counters that the store was told of: what was admitted without it, and what it may have lost.")
 	disbelievedDesc = describe("forwarded_ignored_total",
 		"Requests counted by client address whose X-Forwarded-For was not read, because their peer, which has a private address, is no trusted proxy.")
-	guardedDesc = describe("store_guarded", "1 while store and local share must both admit, because the store came back a moment ago.")
+	guardedDesc = describe("store_guarded", "1 while store and local share must both admit, because requests were decided without the store a moment ago.")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// alone asks the store for one caller on his own goroutine, without handing anything over: nothing else is under way,
-// and the last batch was back early. Those who come meanwhile gather, as behind any batch.
+// alone asks the store for one caller on his own goroutine, without handing anything over: nobody waits, hardly anything
+// else is under way, and the last batch was back early. Many who come meanwhile gather, as behind any batch.
 //
 // The store returns by the deadline, so the caller does. What it costs is that an answer which comes later is lost:
-// what it charged stays charged until it ages out. It is one request, because after it the store is not quick, and
-// batches wait for late answers.
+// what it charged stays charged until it ages out. These are few requests, because after the first of them the store is
+// not quick, and batches wait for late answers.
 func (b *batcher) alone(ctx context.Context, d *decision, era uint64, sent time.Duration) answer {
 	d.enter(&d.want)
 	d.group = group{origins: d.want.origins, lease: d.want.lease, peek: d.peek}

@@ -65,8 +65,8 @@ func TestALoneCallerAsksItself(t *testing.T) {
 	})
 }
 
-// Whoever comes while one asks alone gathers, as behind any batch.
-func TestOthersGatherBehindALoneCaller(t *testing.T) {
+// While batches hold hardly anybody, a few are under way at once. Whoever comes meanwhile gathers, as behind any batch.
+func TestOthersGatherBehindLoneCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, s := newPromptHarness(t)
 		h.store.set(func(s *store) { s.delay = 2 * time.Millisecond })
@@ -74,8 +74,30 @@ func TestOthersGatherBehindALoneCaller(t *testing.T) {
 		if got := h.sendAll(100, as("alice")); got != 100 {
 			t.Errorf("admitted %d, want 100", got)
 		}
-		if got := h.store.asked() - asked; got != 2 || s.alone() != 1 {
-			t.Errorf("%d round trips, %d of them alone; want the first caller's, and everybody else's", got, s.alone())
+		if got := h.store.asked() - asked; got != 5 || s.alone() != 4 {
+			t.Errorf("%d round trips, %d of them alone; want those of the first four, and everybody else's", got, s.alone())
+		}
+	})
+}
+
+// Where many ask at once, one batch is under way: so each of them holds the most.
+func TestACrowdGoesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s := newPromptHarness(t)
+		h.store.set(func(s *store) { s.delay = 2 * time.Millisecond })
+		h.sendAll(100, as("alice"))
+		asked, alone := h.store.asked(), s.alone()
+		h.sendAll(100, as("alice"))
+		if got := h.store.asked() - asked; got != 2 || s.alone() != alone+1 {
+			t.Errorf("%d round trips, %d of them alone; want the first caller's, and everybody else's", got, s.alone()-alone)
+		}
+		for range 12 {
+			h.Decide(t.Context(), as("alice"))
+		}
+		asked = h.store.asked()
+		h.sendAll(4, as("alice"))
+		if got := h.store.asked() - asked; got != 4 {
+			t.Errorf("%d round trips for four callers after the crowd has gone, want one for each", got)
 		}
 	})
 }

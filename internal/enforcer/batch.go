@@ -3,14 +3,19 @@ package enforcer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// maxInFlight batches are under way at once; a further one waits for the first of them to return.
+	// maxInFlight batches are under way at once; maxWaiting further ones wait for the first of them to return. What
+	// waits behind so many would be late.
 	maxInFlight = 4
+	maxWaiting  = 32
+	// callersAbreast may be under way in several batches before others wait to go together.
+	callersAbreast = 8
 	// maxEntries and maxCounters bound a batch, and with it the time that the store is busy with it.
 	maxEntries  = 256
 	maxCounters = 2048
@@ -22,6 +27,8 @@ const (
 	// descheduled is by how much a timer must be late for the process itself to be suspected: a pod that gets no
 	// processor must not take the store for dead.
 	descheduled = time.Millisecond
+	// grace is how long an answer is waited for at most when the process itself was late.
+	grace = 2500 * time.Microsecond
 )
 
 // timeoutCause is what decisions say of a store that is late.
@@ -30,7 +37,9 @@ const timeoutCause = "timeout: the store did not answer in time"
 var errFull = &StoreError{Reason: ReasonFull, Err: errors.New("too many requests wait for the store")}
 
 // batcher asks the store for many callers at once. While a batch is under way the next one gathers; there is no timer
-// to fill one, so a lone caller never waits for company. Equal callers are one entry of the batch.
+// to fill one, so a lone caller never waits for company. Nor do a few: while batches hold hardly anybody, several of
+// them are under way at once, for to wait for the one before takes longer than it saves. Equal callers are one entry of
+// the batch.
 type batcher struct {
 	store   Store
 	timeout time.Duration
@@ -54,9 +63,11 @@ type batcher struct {
 
 	callers sync.Pool // of *caller, those that nobody refers to
 
-	mu        sync.Mutex
-	gathering *batch
-	inFlight  int
+	mu       sync.Mutex
+	waiting  []*batch // to leave, the oldest first; the last one gathers
+	inFlight int
+	// company is four times the callers that a batch held lately.
+	company int
 	// era ends when the breaker opens: batches of an earlier one no longer count as under way.
 	era       uint64
 	refunds   []Refund
@@ -106,7 +117,7 @@ func (b *batcher) awaitLate(ctx context.Context, c *caller, deadline time.Durati
 		if late := b.runtime.Elapsed() - deadline; again || late <= descheduled {
 			break
 		}
-		wait = b.timeout / 4
+		wait = min(b.timeout/4, grace)
 	}
 	if !c.leave(fallBack) {
 		return isAnswered
@@ -156,41 +167,61 @@ type joining uint8
 
 const (
 	joined    joining = iota
-	joinAlone         // nothing is under way: the caller asks himself, and has been counted as a batch under way
-	joinFull          // the batch that gathers is full, and may not leave
+	joinAlone         // little is under way: the caller asks himself, and has been counted as a batch under way
+	joinFull          // too many batches wait
 )
 
-// join puts a caller in the batch that gathers, and sends it if none is under way. The era is that of one who is alone.
+// join puts a caller in the batch that gathers, and sends it if it may leave. The era is that of one who is alone.
 func (b *batcher) join(ctx context.Context, w *want, now time.Duration) (c *caller, era uint64, how joining) {
 	fingerprint := w.fingerprint()
 	traced := b.tracer != nil && b.tracer.Traces(ctx)
 	c = b.caller()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.inFlight == 0 && b.gathering == nil && b.prompt && b.quick.Load() {
+	if len(b.waiting) == 0 && b.inFlight < b.abreast() && b.prompt && b.quick.Load() {
 		b.inFlight++
+		b.accompany(1)
 		b.callers.Put(c)
 		return nil, b.era, joinAlone
 	}
-	if b.gathering != nil && b.gathering.full(len(w.counters)) {
-		if b.inFlight >= maxInFlight {
+	g := b.gathering()
+	if g == nil || g.full(len(w.counters)) {
+		if len(b.waiting) >= maxWaiting {
 			b.callers.Put(c)
 			return nil, 0, joinFull
 		}
-		b.send()
+		g = b.gather(now)
+		b.waiting = append(b.waiting, g)
 	}
-	if b.gathering == nil {
-		b.gathering = b.gather(now)
-	}
-	b.gathering.add(w, fingerprint, c)
+	g.add(w, fingerprint, c)
 	if traced {
-		b.gathering.traced = append(b.gathering.traced, ctx)
+		g.traced = append(g.traced, ctx)
 	}
-	if b.inFlight == 0 {
+	if b.inFlight < b.abreast() || len(b.waiting) > 1 && b.inFlight < maxInFlight {
 		b.send()
 	}
 	return c, 0, joined
 }
+
+// gathering is the batch that callers join, if there is one. b.mu is held.
+func (b *batcher) gathering() *batch {
+	if len(b.waiting) == 0 {
+		return nil
+	}
+	return b.waiting[len(b.waiting)-1]
+}
+
+// abreast is how many batches may be under way before the next one gathers: one, or several if they are small and the
+// store answers each in its turn. b.mu is held.
+func (b *batcher) abreast() int {
+	if !b.prompt {
+		return 1
+	}
+	return min(maxInFlight, max(1, 4*callersAbreast/max(1, b.company)))
+}
+
+// accompany notes how many callers a batch holds that leaves. b.mu is held.
+func (b *batcher) accompany(callers int) { b.company += callers - b.company/4 }
 
 // gather begins a batch with room for as much as the last one held. b.mu is held.
 func (b *batcher) gather(now time.Duration) *batch {
@@ -208,31 +239,32 @@ func (b *batcher) gather(now time.Duration) *batch {
 	return g
 }
 
-// hurry sends a batch whose first caller has waited for long, beside those under way. If there are too many of them,
-// its callers are let go in time.
+// hurry sends a batch whose first caller has waited for long, and those before it, beside those under way. If there are
+// too many of them, its callers are let go in time.
 func (b *batcher) hurry(g *batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.gathering != g:
-	case b.inFlight < maxInFlight:
+	for slices.Contains(b.waiting, g) {
+		if b.inFlight >= maxInFlight {
+			b.runtime.AfterFunc(b.timeout-b.timeout/4, g.release)
+			return
+		}
 		b.send()
-	default:
-		b.runtime.AfterFunc(b.timeout-b.timeout/4, g.release)
 	}
 }
 
-// send lets the gathering batch leave. b.mu is held.
+// send lets the oldest batch leave. b.mu is held.
 func (b *batcher) send() {
 	g := b.leave()
 	b.runtime.Go(func() { b.run(g) })
 }
 
-// leave takes the gathering batch to be sent. b.mu is held.
+// leave takes the oldest batch to be sent. b.mu is held.
 func (b *batcher) leave() *batch {
-	g := b.gathering
-	b.gathering = nil
+	g := b.waiting[0]
+	b.waiting = slices.Delete(b.waiting, 0, 1)
 	b.inFlight++
+	b.accompany(g.callers)
 	b.lastEntries, b.lastCounters = len(g.entries)+len(g.entries)/8+1, len(g.counters)+len(g.counters)/8+1
 	g.era = b.era
 	if g.calm != nil {
@@ -249,7 +281,7 @@ func (b *batcher) returned(era uint64) *batch {
 		return nil
 	}
 	b.inFlight--
-	if b.gathering == nil {
+	if len(b.waiting) == 0 || b.inFlight >= b.abreast() && len(b.waiting) == 1 {
 		return nil
 	}
 	return b.leave()
@@ -321,7 +353,7 @@ func (b *batcher) watch(g *batch, sent time.Duration) (stop func() bool) {
 // overdue is the verdict at a batch's deadline. If the process itself was late, the store gets a little more time.
 func (b *batcher) overdue(g *batch, sent time.Duration, again bool) {
 	if late := b.runtime.Elapsed() - sent - b.timeout; !again && late > descheduled {
-		b.runtime.AfterFunc(b.timeout/4, func() { b.overdue(g, sent, true) })
+		b.runtime.AfterFunc(min(b.timeout/4, grace), func() { b.overdue(g, sent, true) })
 		return
 	}
 	b.judge(g, false, timeoutCause)
@@ -348,15 +380,15 @@ func (b *batcher) verdict(ok bool, cause string) {
 	}
 }
 
-// startOver answers those who gather for a batch that will not leave now, and lets go of those under way.
+// startOver answers those who wait for a batch that will not leave now, and lets go of those under way.
 func (b *batcher) startOver(cause string) {
 	b.mu.Lock()
-	g := b.gathering
-	b.gathering = nil
+	waiting := b.waiting
+	b.waiting = nil
 	b.inFlight = 0
 	b.era++
 	b.mu.Unlock()
-	if g != nil {
+	for _, g := range waiting {
 		b.seal(g)
 		b.finish(g, 0, &StoreError{Reason: ReasonOther, Err: errors.New(cause)})
 	}

@@ -376,7 +376,7 @@ func TestFullQueue(t *testing.T) {
 		h.store.set(func(s *store) { s.delay = 9 * time.Millisecond })
 		var group sync.WaitGroup
 		var full atomic.Int64
-		for i := range 2000 {
+		for i := range 10_000 { // four batches are under way and 32 wait, of 256 each
 			group.Go(func() {
 				if d := h.Decide(t.Context(), as(fmt.Sprint(i))); strings.Contains(d.Cause, "too many requests wait") {
 					if d.Source != "LocalShare" {
@@ -387,6 +387,9 @@ func TestFullQueue(t *testing.T) {
 			})
 		}
 		group.Wait()
+		if !h.Figures().Guarded {
+			t.Error("the store alone decides before it was told of those whom the share admitted")
+		}
 		advance(time.Second) // batches end behind the callers that they lost
 		if got := h.Figures().Failures[enforcer.ReasonFull]; got == 0 || int64(got) != full.Load() {
 			t.Errorf("%d callers found the queue full, %d decisions say so", got, full.Load())

@@ -19,6 +19,8 @@ type decision struct {
 	walk    policy.Walk
 	subject subject
 	memo    memo // of this and former decisions
+	last    repeat
+	odd     bool // a part of a rule's key is missing
 	buf     []byte
 	// identities of the snapshot's keys, those in known.
 	known      uint64
@@ -42,8 +44,10 @@ type decision struct {
 
 func (d *decision) release() {
 	d.s, d.request, d.unlimited = nil, Request{}, nil
-	d.known = 0
-	d.want.reset()
+	d.known, d.odd = 0, false
+	if d.last.s == nil {
+		d.want.reset()
+	}
 	d.shadow.reset()
 	d.share.reset()
 	d.hold.reset()
@@ -103,6 +107,7 @@ func (d *decision) ask(ctx context.Context) (c *caller, since time.Duration) {
 	switch {
 	case how == joinFull:
 		d.e.counts.fail(ReasonFull)
+		d.e.crowded()
 		d.take(ctx, answer{err: errFull})
 	case how == joinAlone:
 		d.take(ctx, b.alone(ctx, d, era, since))
@@ -137,17 +142,22 @@ func (d *decision) take(ctx context.Context, a answer) {
 
 // collect fills want with the counters of all rules that apply. It returns false when the policies alone refuse.
 func (d *decision) collect() bool {
+	if d.repeats() {
+		return true
+	}
+	if d.last.s != nil {
+		d.last.s = nil
+		d.want.reset()
+	}
 	r := &d.request
 	d.s.matcher.Start(&d.walk, r)
 	d.subject.addrKnown = false
 	for i, ok := d.walk.Next(); ok; i, ok = d.walk.Next() {
 		rule := &d.s.rules[i]
-		if !d.peek {
-			rule.sight.see()
-		}
+		rule.seen(d.peek)
 		id, outcome := d.identify(rule)
-		if outcome != keyFound && !d.peek {
-			rule.tally.missing.Add(1)
+		if outcome != keyFound {
+			d.missing(rule)
 		}
 		switch outcome {
 		case keySkipped:
@@ -202,7 +212,15 @@ func (d *decision) collect() bool {
 		}
 	}
 	d.join()
+	d.remember()
 	return true
+}
+
+func (d *decision) missing(r *rule) {
+	d.odd = true
+	if !d.peek {
+		r.tally.missing.Add(1)
+	}
 }
 
 // again collects what was collected before, and has been counted then.

@@ -126,6 +126,9 @@ type subject struct {
 	memo   *memo // nil remembers nothing
 	hasher hasher
 
+	// header is one whose value is known already, "" for none.
+	header, value string
+
 	doubt func() // hears of a forwarded address that was not believed; may be nil
 
 	addr      netip.Addr // the client's, once asked for
@@ -163,7 +166,11 @@ func (k *keyer) identify(s *subject, buf []byte) (Identity, keyOutcome, []byte) 
 
 // identifyHeader is identify for a key that is one header: the value of the last request is recognised as it is.
 func (k *keyer) identifyHeader(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
-	value := strings.TrimSpace(headerValue(s.request, k.header))
+	value := s.value
+	if s.header != k.header {
+		value = headerValue(s.request, k.header)
+	}
+	value = strings.TrimSpace(value)
 	last := s.memo.of(k.index)
 	if last.is(k, value) {
 		return last.id, keyFound, buf

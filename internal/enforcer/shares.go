@@ -103,7 +103,7 @@ func (e *Enforcer) mirror(g *group, entry *Entry, a *Answer, admitted int64, lat
 	}
 }
 
-// hold is what a decision has taken from the local shares while it asks a store that came back a moment ago.
+// hold is what a decision has taken from the local shares while it asks a store that was not asked a moment ago.
 type hold struct {
 	want
 	entries [1]Entry

@@ -20,6 +20,13 @@ func (s *sight) see() {
 	}
 }
 
+// seen notes that a request matches, unless it is one that only asks.
+func (r *rule) seen(peek bool) {
+	if !peek {
+		r.sight.see()
+	}
+}
+
 // inherit takes over what was seen of the rules that have not changed. The others begin after so many requests.
 func (s *snapshot) inherit(from *snapshot, decided uint64) {
 	for i := range s.rules {

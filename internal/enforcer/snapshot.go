@@ -19,6 +19,7 @@ type snapshot struct {
 	matcher *policy.Matcher
 	rules   []rule
 	keys    int // different keys among the rules
+	reads   reads
 }
 
 // rule is one rule made ready.
@@ -73,6 +74,7 @@ func compileRow(row policy.Row, skipped int, tallies *tallies) (*snapshot, error
 		r.serial = serial
 		r.tally = tallies.of(r.policy, r.name)
 		r.match = row.Rules[i].Match
+		s.reads.add(&r)
 		s.rules = append(s.rules, r)
 	}
 	return s, nil

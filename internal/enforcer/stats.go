@@ -272,7 +272,7 @@ type Figures struct {
 	Suspicions, Pushed uint64
 	// Disbelieved counts the requests whose X-Forwarded-For was not read, although their peer's address is a private one.
 	Disbelieved uint64
-	// Guarded says that store and local share must both admit, because the store came back a moment ago.
+	// Guarded says that store and local share must both admit, because requests were decided without the store a moment ago.
 	Guarded bool
 	// TableAge is the time since the table was last read, in seconds; since the start when it never was.
 	TableAge float64

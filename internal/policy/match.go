@@ -178,6 +178,9 @@ func (w *Walk) Pass(rule int) {
 // Exempt says, when the walk is over, that some policy exempted the request.
 func (w *Walk) Exempt() bool { return w.exempt }
 
+// ReadsPath says that another path could have led to other rules.
+func (w *Walk) ReadsPath() bool { return w.cleaned || !w.routeFinal }
+
 // AppendRoute appends the route of the request, with the names of parameters removed, as rules with the key part
 // request: Route count by it. Where the router gave none, it is the template by which the rule that Next returned
 // last matched; without one it is empty, so that all such requests share what the rule allows.

@@ -75,7 +75,7 @@ func (f *fleet) begin(p *pod) {
 	}
 	w := f.world
 	p.link = &link{
-		clock: w.clock, server: w.server, connected: w.server.started,
+		clock: w.clock, server: w.server, connected: w.server.started, prompt: w.schedule.prompt,
 		lossy: w.schedule.lossy && !w.mended, slow: w.schedule.slow && !w.mended,
 	}
 	v := &view{link: p.link, spoil: w.options.Spoil, asks: func() { w.controller.changed() }}

@@ -71,7 +71,12 @@ type link struct {
 	cut, lossy, slow bool
 	connected        int // the server's life in which the connection was made
 	lost             int // replies
+	prompt           bool
 }
+
+var _ enforcer.Prompt = (*link)(nil)
+
+func (l *link) Prompt() bool { return l.prompt }
 
 func failure(r enforcer.Reason, text string) error {
 	return &enforcer.StoreError{Reason: r, Err: errors.New(text)}

@@ -19,6 +19,8 @@ type schedule struct {
 	window    int64 // µs
 	lease     int64 // tokens, 0 for none
 	steps     int
+	// prompt: a caller may ask the store on his own goroutine.
+	prompt bool
 	// What may happen beside an outage of the store.
 	lossy, slow, cuts, scaling, crashes, emptied, rolledBack bool
 }
@@ -42,8 +44,8 @@ func newSchedule(r *rand.Rand) schedule {
 }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%s of %d in %v, lease %d, %s, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
-		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.lease, s.rounding,
+	return fmt.Sprintf("%s of %d in %v, lease %d, %s, prompt %t, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
+		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.lease, s.rounding, s.prompt,
 		s.lossy, s.slow, s.cuts, s.scaling, s.crashes, s.emptied, s.rolledBack)
 }
 

@@ -77,6 +77,7 @@ type world struct {
 func Run(seed uint64, options Options) (Report, error) {
 	random := rand.New(rand.NewPCG(seed, 0x57656972)) //nolint:gosec // to be replayed
 	w := &world{options: options, schedule: newSchedule(random)}
+	w.schedule.prompt = seed%2 == 0
 	w.clock = newClock(1_700_000_000_000_000/w.schedule.window*w.schedule.window+random.Int64N(w.schedule.window), random)
 	w.server = newServer(w.clock)
 	w.fleet = &fleet{world: w}

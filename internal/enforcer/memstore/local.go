@@ -36,7 +36,12 @@ type tell struct {
 	// pending was sent and not answered, in answer to the suspicion epoch.
 	pending *enforcer.Push
 	epoch   int64
+	// again is when the round is to be looked at once more, 0 for never.
+	again int64
 }
+
+// unsure says that the round that was joined may not be the last one.
+func (t *tell) unsure(now int64) bool { return t != nil && t.again > 0 && now >= t.again }
 
 // entries are those of logs beside the newest one's.
 func (u *use) entries() int {

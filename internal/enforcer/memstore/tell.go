@@ -5,6 +5,11 @@ import (
 	"github.com/weir-dev/weir/internal/enforcer/algorithm"
 )
 
+// askAgain (µs) after a counter joined a round it is told once more, if nothing was used meanwhile: a replica that
+// noticed the same loss later, or joined a round from before it, has begun another one. By then all have noticed, and
+// share and store still have to admit both.
+const askAgain = 8_000_000
+
 // Suspect has every counter told anew, and every charge until Trust.
 func (s *Store) Suspect() {
 	s.epoch.Add(1)
@@ -67,7 +72,7 @@ func (s *Store) pushOf(slot *slot, now int64) *enforcer.Push {
 	}
 	switch {
 	case suspect && weighs(used):
-	case weighs(untold), weighs(fresh) && u.round > 0 && s.following.Load():
+	case weighs(untold), weighs(fresh) && u.round > 0 && s.following.Load(), u.tell.unsure(now) && weighs(used):
 		suspect = false
 	default:
 		return nil
@@ -111,7 +116,10 @@ func (s *Store) Told(now int64, p *enforcer.Push, r enforcer.Pushed) {
 		return
 	}
 	u := slot.use
-	u.tell.pending = nil
+	u.tell.pending, u.tell.again = nil, 0
+	if r.Round != p.Round {
+		u.tell.again = now + askAgain
+	}
 	switch {
 	case r.Reset > 0:
 		*u = use{limit: u.limit, whole: u.whole, since: r.Reset, judged: u.judged, latest: u.latest, epoch: u.tell.epoch, tell: new(tell)}
