@@ -37,8 +37,8 @@ type tableView struct {
 	standing     *Standing
 	failing      bool
 	told         string // why it fails, as it was logged
-	missing      int64 // monotonic µs since which the table was read without a row, 0 while there is one
-	started      int64 // on the store's clock
+	missing      int64  // monotonic µs since which the table was read without a row, 0 while there is one
+	started      int64  // on the store's clock
 	// heard is the monotonic µs since which every poll succeeded, 0 after one that failed.
 	heard int64
 	// failed is when the last poll failed.
