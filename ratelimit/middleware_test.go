@@ -6,6 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -118,6 +121,95 @@ func TestServeMuxSpellings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Handlers that route by URL.Path, in which an escaped slash is a slash. What the limiter stands before is no router that
+// it could ask, so the path is all that it has.
+func TestSpellingsBeforeURLPath(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "downloads"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "downloads", "big"), []byte("served"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := http.FileServer(http.Dir(dir))
+	mux := http.NewServeMux()
+	mux.Handle("/", files)
+	handlers := map[string]http.Handler{
+		"a switch": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/downloads/big" {
+				ok(w, r)
+			}
+		}),
+		"a prefix": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/downloads/") {
+				ok(w, r)
+			}
+		}),
+		"StripPrefix": http.StripPrefix("/downloads", ok),
+		"a path that is cleaned": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if path.Clean(r.URL.Path) == "/downloads/big" {
+				ok(w, r)
+			}
+		}),
+		"a FileServer":          files,
+		"a FileServer in a mux": mux,
+	}
+	for name, handler := range handlers {
+		for _, match := range []string{"pathPrefix: /downloads", `route: "/downloads/{name...}"`} {
+			for _, evaluation := range []string{"All", "FirstMatch"} {
+				t.Run(name+", "+match+", "+evaluation, func(t *testing.T) {
+					server := httptest.NewServer(limiterOf(t, `
+  evaluation: `+evaluation+`
+  exempt: [{pathPrefix: /healthz}]
+  rules:
+    - {name: assets, match: [{pathPrefix: /assets}], limits: [{requests: 1000, window: 1h}]}
+    - {name: downloads, match: [{`+match+`}], limits: [{requests: 2, window: 1h}]}
+    - {name: others, limits: [{requests: 1000, window: 1h}]}
+`).Middleware(handler))
+					defer server.Close()
+					for i := range 3 {
+						if body := fetch(t, server, "/downloads/big"); (body == "served") != (i < 2) {
+							t.Fatalf("request %d got %q", i+1, body)
+						}
+					}
+					for _, target := range []string{
+						"/downloads%2Fbig", "/downloads%2fbig", "/%64ownloads%2fbig", "/downloads/%2Fbig", "/x/..%2fdownloads/big",
+						"/x%2F..%2Fdownloads%2Fbig", "/healthz/..%2fdownloads/big", "/healthz%2f..%2fdownloads%2fbig", "/healthz/../downloads/big",
+						"/assets/..%2fdownloads/big", "/assets/../downloads/big", "/assets%2F..%2Fdownloads%2Fbig", "//downloads//big",
+						"/downloads/../healthz", "/downloads%2F..%2Fhealthz", "/downloads/..%2Fassets", "/downloads/./big", "/downloads/%2e%2e/x",
+					} {
+						if body := fetch(t, server, target); body == "served" {
+							t.Errorf("%s is served over the limit", target)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// fetch returns the answer to a request whose path goes over the wire as it is written.
+func fetch(t *testing.T, server *httptest.Server, target string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sent := request.URL.RequestURI(); sent != target {
+		t.Fatalf("the client would send %s for %s", sent, target)
+	}
+	response, err := server.Client().Transport.RoundTrip(request) // without following redirects
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 func TestRouteOfTheRequest(t *testing.T) {

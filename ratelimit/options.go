@@ -68,7 +68,8 @@ type Options struct {
 	// IdentityName names who makes a request, such as its tenant, for the list of identities denied most that `kubectl
 	// weir top` shows. The name is kept in Redis as it is, up to 64 bytes, for up to two minutes after the last denial. It
 	// is called for requests that are denied, from many goroutines. Default: none, and the list has the hashes by which
-	// requests are counted, from which nobody reads a client.
+	// requests are counted. They have no secret: of an address, or of a key that can be guessed, whoever sees the hash
+	// can find it by trying.
 	IdentityName func(Request) string
 
 	// OnDecision is called by the middleware after each decision, before anything is written. Default: nothing.

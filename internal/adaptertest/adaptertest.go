@@ -46,6 +46,7 @@ func Run(t *testing.T, mounts map[string]Mount) {
 			t.Run("hooks", func(t *testing.T) { testHooks(t, m) })
 			t.Run("templates", func(t *testing.T) { testTemplates(t, m) })
 			t.Run("spellings", func(t *testing.T) { testSpellings(t, m) })
+			t.Run("readings of a path", func(t *testing.T) { testReadings(t, m) })
 			t.Run("methods", func(t *testing.T) { testMethods(t, m) })
 			t.Run("exemptions", func(t *testing.T) { testExemptions(t, m) })
 			t.Run("bodies", func(t *testing.T) { testBodies(t, m) })

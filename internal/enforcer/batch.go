@@ -288,24 +288,25 @@ func (b *batcher) returned(era uint64) *batch {
 }
 
 // run sends a batch, and those that have gathered behind it. It stays on its goroutine, whose stack has grown as deep as
-// a driver needs; the callers are answered on another one, while the next batch is under way.
+// a driver needs.
+//
+// Before the next batch leaves, those who are answered go on, and whoever else could: they may come for the next batch.
+// So batches grow as the process gets busy, and an idle one waits for nothing; nobody waits longer than hurry lets him.
 func (b *batcher) run(g *batch) {
 	for g != nil {
-		if !b.seal(g) {
-			g = b.returned(g.era)
-			continue
+		era := g.era
+		if b.seal(g) {
+			b.ask(g)
+			if g.callers > 1 { // one who is alone asks for himself next time
+				b.runtime.Yield()
+			}
 		}
-		conclude := b.ask(g)
-		if g = b.returned(g.era); g == nil {
-			conclude()
-			return
-		}
-		b.runtime.Go(conclude)
+		g = b.returned(era)
 	}
 }
 
-// ask is one round trip, and returns what takes what came of it.
-func (b *batcher) ask(g *batch) (conclude func()) {
+// ask is one round trip, and what comes of it.
+func (b *batcher) ask(g *batch) {
 	sent := b.runtime.Elapsed()
 	g.sentAt = b.clock.at(sent)
 	inTime := b.watch(g, sent)
@@ -316,7 +317,7 @@ func (b *batcher) ask(g *batch) (conclude func()) {
 	took := b.runtime.Elapsed() - sent
 	inTime()
 	cancel()
-	return func() { b.conclude(g, now, took, err) }
+	b.conclude(g, now, took, err)
 }
 
 // conclude takes what came of a round trip.

@@ -208,8 +208,8 @@ func TestFailureModes(t *testing.T) {
 						}
 					}
 					asked := uint64(2)
-					if reason == enforcer.ReasonRefused && mode == policy.OnStoreFailureLocalShare {
-						asked = 1 // after a broken connection a spent share denies without the store
+					if mode == policy.OnStoreFailureLocalShare {
+						asked = 1 // until the store was told of what the share admitted, that denies without the store
 					}
 					if got := h.Figures().Failures; got[reason] != asked {
 						t.Errorf("failures %v, want %d of %s", got, asked, reason)
@@ -387,9 +387,6 @@ func TestFullQueue(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if !h.Figures().Guarded {
-			t.Error("the store alone decides before it was told of those whom the share admitted")
-		}
 		advance(time.Second) // batches end behind the callers that they lost
 		if got := h.Figures().Failures[enforcer.ReasonFull]; got == 0 || int64(got) != full.Load() {
 			t.Errorf("%d callers found the queue full, %d decisions say so", got, full.Load())
@@ -431,4 +428,37 @@ func (s halfStore) Take(ctx context.Context, entries []enforcer.Entry, answers [
 		}
 	}
 	return now, err
+}
+
+// A store that does not answer some requests does not make room for more: until it is told of those that the share
+// admitted, both must admit.
+func TestABlipMakesNoRoom(t *testing.T) {
+	for name, failure := range map[string]error{
+		"out of memory": &enforcer.StoreError{Reason: enforcer.ReasonMemory, Err: errors.New("OOM")},
+		"an error":      errors.New("something else"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHarness(t)
+				h.apply(policyOf("p", byKey("r", fixed(10, "1h"))))
+				admitted := 0
+				for i := range 40 {
+					var err error
+					if i%8 == 3 || i%8 == 4 {
+						err = failure
+					}
+					h.store.set(func(s *store) { s.err = err })
+					if h.Decide(t.Context(), as("alice")).Allowed {
+						admitted++
+					}
+				}
+				if admitted != 10 || h.Figures().BreakerTrips != 0 {
+					t.Errorf("admitted %d of a limit of 10 with %d trips of the breaker", admitted, h.Figures().BreakerTrips)
+				}
+				if got := h.Decide(t.Context(), as("bob")); got.Source != enforcer.SourceStore {
+					t.Errorf("another key is decided by %s", got.Source)
+				}
+			})
+		})
+	}
 }

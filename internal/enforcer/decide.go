@@ -40,6 +40,9 @@ type decision struct {
 	group   group    // of that one entry, if the caller asked alone
 	verdict Decision // what was decided
 	charge  *Charge  // of those who settle, else nil
+	// throttledBy denied the identity throttled; nil: nobody is to be told of.
+	throttledBy *rule
+	throttled   Identity
 }
 
 func (d *decision) release() {
@@ -107,7 +110,6 @@ func (d *decision) ask(ctx context.Context) (c *caller, since time.Duration) {
 	switch {
 	case how == joinFull:
 		d.e.counts.fail(ReasonFull)
-		d.e.crowded()
 		d.take(ctx, answer{err: errFull})
 	case how == joinAlone:
 		d.take(ctx, b.alone(ctx, d, era, since))

@@ -212,9 +212,15 @@ func (e *Enforcer) decide(ctx context.Context, r *Request, peek bool, answer *De
 
 // await waits for a batch and answers by what it holds.
 func (e *Enforcer) await(ctx context.Context, s *snapshot, r *Request, c *caller, since time.Duration, answer *Decision) {
-	late := func() (bool, int64) { return e.fallBackAgain(s, r, timeoutCause, answer) }
+	var again *decision
+	late := func() (bool, int64) {
+		again = e.decision()
+		return again.fallBackAgain(s, r, timeoutCause)
+	}
 	switch e.batcher.await(ctx, c, since, late) {
 	case isLocal:
+		*answer = again.verdict
+		e.done(again)
 		return
 	case isGone:
 		e.counts.general[Canceled].Add(1)
@@ -227,7 +233,10 @@ func (e *Enforcer) await(ctx context.Context, s *snapshot, r *Request, c *caller
 	enforced := entry.Counters[:entry.Enforced]
 	switch {
 	case a.err != nil:
-		e.fallBackAgain(s, r, a.err.Error(), answer)
+		again = e.decision()
+		again.fallBackAgain(s, r, a.err.Error())
+		*answer = again.verdict
+		e.done(again)
 	case a.granted:
 		answer.admittedBy(enforced, origins, a.Answer, a.Granted-1-a.place).tally.add(StoreAdmitted)
 	default:
@@ -235,16 +244,6 @@ func (e *Enforcer) await(ctx context.Context, s *snapshot, r *Request, c *caller
 		e.throttle(origins[i].rule, enforced[i].Identity, r)
 		origins[i].rule.tally.add(StoreDenied)
 	}
-}
-
-// fallBackAgain is fallBack for a decision whose memory was given away.
-func (e *Enforcer) fallBackAgain(s *snapshot, r *Request, cause string, answer *Decision) (admitted bool, at int64) {
-	d := e.decision()
-	defer e.done(d)
-	d.again(s, r)
-	admitted, at = d.fallBack(cause)
-	*answer = d.verdict
-	return admitted, at
 }
 
 // decision returns an empty one, and done takes it back.
@@ -256,6 +255,7 @@ func (e *Enforcer) decision() *decision {
 }
 
 func (e *Enforcer) done(d *decision) {
+	d.tellThrottled()
 	d.release()
 	e.decisions.Put(d)
 }

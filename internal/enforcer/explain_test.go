@@ -58,7 +58,7 @@ func TestExplainNamesTheCountersOfTheDecision(t *testing.T) {
 		pick := func(values ...string) string { return values[random.IntN(len(values))] }
 		for range 500 {
 			r := enforcer.Request{
-				Method: pick("GET", "POST"), Path: pick("/users/42", "/items"), Remote: pick("203.0.113.7:1", ""),
+				Method: pick("GET", "POST"), Path: pick("/users/42", "/items", "/items/..%2fusers%2F42", "/users/a%2Fb"), Remote: pick("203.0.113.7:1", ""),
 				Header: http.Header{}, Attributes: map[string]string{"user": pick("", "vip", "joe"), "rows": pick("", "3", "9")},
 			}
 			if key := pick("", "acme"); key != "" {

@@ -77,6 +77,12 @@ func (d *decision) fallBack(cause string) (admitted bool, at int64) {
 	return d.verdict.Allowed, at
 }
 
+// fallBackAgain is fallBack for a decision whose memory was given away.
+func (d *decision) fallBackAgain(s *snapshot, r *Request, cause string) (admitted bool, at int64) {
+	d.again(s, r)
+	return d.fallBack(cause)
+}
+
 func (d *decision) addShare(i int) {
 	o, c := d.want.origins[i], d.want.counters[i]
 	d.share.add(c, o)

@@ -64,8 +64,10 @@ type Local interface {
 	Untold(now int64, cursor *Cursor, limit int, into []Push) []Push
 	// Told takes over what the store answered to a push.
 	Told(now int64, p *Push, r Pushed)
-	// Dirty is true while there may be something untold.
+	// Dirty is true while there may be something untold, and Owes while something of a counter is that was used without
+	// the store.
 	Dirty() bool
+	Owes(c *Counter) bool
 }
 
 // Cursor is a place among the counters of a Local. The zero value is the beginning.

@@ -11,9 +11,6 @@ const (
 	// guardTime is for how long after the store came back, or may have lost something, store and local share must both
 	// admit: until all replicas have told what they used.
 	guardTime = 10 * time.Second
-	// crowdTime is for how long they must after too many requests waited for the store: until it was told of those that
-	// were decided without it.
-	crowdTime = 2 * tellEvery
 	// tellEvery is how often rounds are told of what was used since.
 	tellEvery = time.Second
 	// suspectEvery is the shortest time between two suspicions: connections that broke together are found broken one
@@ -51,16 +48,6 @@ func (e *Enforcer) guarding() bool {
 	}
 	until := e.guard.Load()
 	return until > 0 && e.clock.monotonic() < until
-}
-
-// crowded hears of a request that is decided without the store, because too many wait for it.
-func (e *Enforcer) crowded() {
-	now := e.clock.monotonic()
-	for until := e.guard.Load(); until < now+tellEvery.Microseconds(); until = e.guard.Load() {
-		if e.guard.CompareAndSwap(until, now+crowdTime.Microseconds()) {
-			return
-		}
-	}
 }
 
 // noticed begins a suspicion for what a poll saw, which came about since a time, unless one began after that.

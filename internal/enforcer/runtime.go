@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -19,6 +20,8 @@ type Runtime interface {
 	Int64N(n int64) int64
 	// Go calls f in a goroutine of its own.
 	Go(f func())
+	// Yield lets goroutines go on that could.
+	Yield()
 	// AfterFunc calls f in a goroutine of its own once d has passed, unless stop is called before.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 	// WithTimeout returns a context that ends after d.
@@ -62,6 +65,7 @@ func (p *process) Now() time.Time         { return time.Now() }
 func (p *process) Elapsed() time.Duration { return time.Since(p.start) }
 func (p *process) Int64N(n int64) int64   { return rand.Int64N(n) }
 func (p *process) Go(f func())            { go f() }
+func (p *process) Yield()                 { runtime.Gosched() }
 
 func (p *process) AfterFunc(d time.Duration, f func()) func() bool {
 	return time.AfterFunc(d, f).Stop

@@ -118,14 +118,19 @@ func (h *hold) reset() {
 
 // holdShare takes from the local shares what the store is about to be asked for. If they do not admit it, neither does
 // the decision: the verdict is left in d.
+//
+// Long after an outage this concerns only counters of which the store was not told all: a moment ago it did not answer
+// some requests, and the share did.
 func (d *decision) holdShare() bool {
-	if d.peek || !d.e.guarding() {
+	guarding := d.e.guarding()
+	if d.peek || !guarding && (d.e.pusher == nil || !d.e.options.Local.Dirty()) {
 		return true
 	}
 	h := &d.hold
 	d.shares = d.shares[:0]
 	for i := range d.want.origins[:d.want.enforced] {
-		if o, c := d.want.origins[i], d.want.counters[i]; o.rule.onFailure == policy.OnStoreFailureLocalShare {
+		o, c := d.want.origins[i], d.want.counters[i]
+		if o.rule.onFailure == policy.OnStoreFailureLocalShare && (guarding || d.e.options.Local.Owes(&d.want.counters[i])) {
 			share := d.e.shareOf(o, c.Identity)
 			if o.rule.rounding != policy.RoundingNeverExceed { // a new replica has its part of what the store admits
 				share.Requests, share.EmptyAt = share.Limit.Requests, 0

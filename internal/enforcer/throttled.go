@@ -89,9 +89,18 @@ func (e *Enforcer) throttle(r *rule, id Identity, request *Request) {
 	}
 }
 
+// throttle notes whom a rule denied. It is told when the decision is done, and no lock is held: the application may take
+// its time to name somebody.
 func (d *decision) throttle(r *rule, id Identity) {
 	if !d.peek {
-		d.e.throttle(r, id, &d.request)
+		d.throttledBy, d.throttled = r, id
+	}
+}
+
+func (d *decision) tellThrottled() {
+	if d.throttledBy != nil {
+		d.e.throttle(d.throttledBy, d.throttled, &d.request)
+		d.throttledBy = nil
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,4 +224,37 @@ type refusing struct{ *table }
 func (t refusing) ReportDenied(ctx context.Context, member string, r policy.DeniedReport, poll time.Duration) error {
 	_ = t.table.ReportDenied(ctx, member, r, poll)
 	return errRefused
+}
+
+// Whoever is named while the store is late keeps nobody else waiting.
+func TestNamesAreAskedForOutsideOfTheBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 20 * time.Millisecond
+		h := newHarness(t, func(o *enforcer.Options) {
+			o.IdentityName = func(*enforcer.Request) string {
+				time.Sleep(takes)
+				return "somebody"
+			}
+		})
+		h.apply(policyOf("p", byKey("r", fixed(1, "1h"))))
+		h.store.set(func(s *store) { s.silent = true })
+		var group sync.WaitGroup
+		var denied atomic.Int64
+		for range 100 {
+			group.Go(func() {
+				start := time.Now()
+				if !h.Decide(t.Context(), as("alice")).Allowed {
+					denied.Add(1)
+				}
+				if took := time.Since(start); took > enforcer.DefaultStoreTimeout+takes {
+					t.Errorf("a decision took %v", took)
+				}
+			})
+		}
+		group.Wait()
+		advance(5 * time.Second) // the batch behind them gives up
+		if denied.Load() != 99 {
+			t.Errorf("%d denied, want 99", denied.Load())
+		}
+	})
 }

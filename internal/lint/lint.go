@@ -60,6 +60,11 @@ func alone(p manifest.Policy) (warnings manifest.Faults) {
 	warn := func(path, format string, args ...any) {
 		warnings = append(warnings, p.Fault("spec."+path, format, args...))
 	}
+	for i, e := range p.Spec.Exempt {
+		if escapedSlash(e.PathPrefix) {
+			warn(fmt.Sprintf("exempt[%d].pathPrefix", i), "exempts nothing: a router may read %%2F as the end of a segment, and a request is exempt only by every reading of its path")
+		}
+	}
 	keyed := slices.ContainsFunc(p.Spec.Rules, func(r policy.Rule) bool { return r.Key != nil })
 	for i, r := range p.Spec.Rules {
 		at := fmt.Sprintf("rules[%d]", i)

@@ -182,6 +182,12 @@ func TestWarnings(t *testing.T) {
     - {name: api, key: [{clientIP: {}}], match: [{pathPrefix: /api/items}], limits: [{requests: 5, window: 1m}]}
 `, []string{"p.yaml:8: spec.rules[0]: has no key, so all callers together have its limits, while other rules of this policy count by a key"},
 		},
+		"an exemption of a prefix that has two readings": {
+			`  exempt: [{pathPrefix: /files/a%2fb}]
+  rules:
+    - {name: files, match: [{pathPrefix: /files/a%2fb}], limits: [{requests: 5, window: 1m}]}
+`, []string{"p.yaml:6: spec.exempt[0].pathPrefix: exempts nothing: a router may read %2F as the end of a segment, and a request is exempt only by every reading of its path"},
+		},
 		"a rule beside a wider one, of which both apply": {
 			`  rules:
     - {name: api, match: [{pathPrefix: /api}], limits: [{requests: 5, window: 1m}]}

@@ -42,14 +42,18 @@ func takenBefore(spec policy.Spec, i int, m policy.Match) string {
 	return ""
 }
 
-// exempted says whether every request that the rule matches is exempt.
+// escapedSlash says that a prefix has a slash as data in a segment. By the other reading of a path it is a plain one, so
+// that the prefix exempts nothing.
+func escapedSlash(prefix string) bool { return strings.Contains(strings.ToUpper(prefix), "%2F") }
+
+// exempted says whether every request that the rule matches is exempt, if its path has one reading.
 func exempted(exempt []policy.Exemption, r policy.Rule) bool {
 	if r.Match == nil {
 		return false
 	}
 	for _, m := range r.Match {
 		if !slices.ContainsFunc(exempt, func(e policy.Exemption) bool {
-			return covers(policy.Match{Methods: e.Methods, Route: e.Route, PathPrefix: e.PathPrefix}, m)
+			return !escapedSlash(e.PathPrefix) && covers(policy.Match{Methods: e.Methods, Route: e.Route, PathPrefix: e.PathPrefix}, m)
 		}) {
 			return false
 		}
@@ -57,7 +61,9 @@ func exempted(exempt []policy.Exemption, r policy.Rule) bool {
 	return true
 }
 
-// covers says whether wide surely matches all that narrow matches. It may miss that it does.
+// covers says whether wide surely matches all that narrow matches. It may miss that it does. What holds by one reading of
+// a path holds by the same one of the other; only behind a router whose template says more than the path may narrow match
+// a respelled path that wide does not.
 func covers(wide, narrow policy.Match) bool {
 	if wide.Methods != nil {
 		if narrow.Methods == nil {

@@ -16,7 +16,8 @@ type Request struct {
 	// Empty means that it is not known: then rules compare their templates with Path. NoRoute means that the router
 	// has none for this request.
 	Route string
-	// Path is the escaped path as it was sent, "/users/a%2Fb". Empty means that only the Route is known.
+	// Path is the escaped path as it was sent, "/users/a%2Fb". Empty means that only the Route is known. A rule applies
+	// if it does by any reading of the path: see docs/design/0009-readings-of-a-path.md.
 	Path string
 	// Header is keyed by canonical names, as http.Header is.
 	Header http.Header
@@ -102,10 +103,8 @@ func compileMatch(match Match) matcher {
 type Walk struct {
 	m       *Matcher
 	request *Request
-	path    string // once it is asked for
-	cleaned bool
-	clean   bool // the path was clean as it was sent
-	final   bool // the route is known, and no router behind has another word
+	paths   paths // none until they are asked for
+	final   bool  // the route is known, and no router behind has another word
 
 	// The last route that was known, here or in the walk before, and whether it was a final one.
 	route      string
@@ -115,6 +114,9 @@ type Walk struct {
 	rule    int // the next to look at
 	matched *template
 	exempt  bool
+	// open are the readings of the path for which the policy still looks for rules, before those for which it did
+	// when Next returned the last one.
+	open, before readings
 }
 
 // Walk starts a pass.
@@ -126,7 +128,7 @@ func (m *Matcher) Walk(r *Request) (w Walk) {
 // Start is Walk in memory that was used before.
 func (m *Matcher) Start(w *Walk, r *Request) {
 	w.m, w.request = m, r
-	w.path, w.cleaned, w.clean = "", false, false
+	w.paths.n = 0
 	if r.Route != w.route {
 		w.route, w.routeFinal = r.Route, r.Route != "" && finalRoute(r.Route)
 	}
@@ -135,32 +137,38 @@ func (m *Matcher) Start(w *Walk, r *Request) {
 	w.enter()
 }
 
-// pathAsServed is the path without what routers take out of it, and says whether it was sent like that.
-func (w *Walk) pathAsServed() (path string, clean bool) {
-	if !w.cleaned {
+// readPath returns the readings of the path.
+func (w *Walk) readPath() *paths {
+	if w.paths.n == 0 {
 		sent := w.request.Path
 		if sent == "" {
 			sent = stripMethodAndHost(w.request.Route)
 		}
-		w.path, w.clean = cleanPath(sent)
-		w.cleaned = true
+		w.paths.read(sent)
 	}
-	return w.path, w.clean
+	return &w.paths
 }
 
 // Next returns the index of the next rule that applies, or false when there is none. An enforced rule under FirstMatch
-// is the last of its policy, unless Pass is called before Next.
+// is the last of its policy, unless Pass is called before Next. Where the path has several readings, it is the last for
+// those by which it applies: whichever of them the router takes, the rule that this reading comes to first is among
+// those that are returned.
 func (w *Walk) Next() (rule int, ok bool) {
 	for w.policy < len(w.m.policies) {
 		p := &w.m.policies[w.policy]
 		for w.rule < p.end {
 			i := w.rule
 			w.rule++
-			if !w.applies(&w.m.rules[i]) {
+			held := w.applies(&w.m.rules[i])
+			if held == 0 {
 				continue
 			}
+			w.before = w.open
 			if p.firstMatch && w.m.rules[i].enforced {
-				w.leave()
+				w.open &^= held
+				if w.closed(w.open) {
+					w.leave()
+				}
 			}
 			return i, true
 		}
@@ -172,14 +180,14 @@ func (w *Walk) Next() (rule int, ok bool) {
 // Pass says that the rule which Next returned last does not count for this request, so that under FirstMatch the rules
 // behind it are still asked.
 func (w *Walk) Pass(rule int) {
-	w.policy, w.rule = w.policyOf(rule), rule+1
+	w.policy, w.rule, w.open = w.policyOf(rule), rule+1, w.before
 }
 
 // Exempt says, when the walk is over, that some policy exempted the request.
 func (w *Walk) Exempt() bool { return w.exempt }
 
 // ReadsPath says that another path could have led to other rules.
-func (w *Walk) ReadsPath() bool { return w.cleaned || !w.routeFinal }
+func (w *Walk) ReadsPath() bool { return w.paths.n > 0 || !w.routeFinal }
 
 // AppendRoute appends the route of the request, with the names of parameters removed, as rules with the key part
 // request: Route count by it. Where the router gave none, it is the template by which the rule that Next returned
@@ -199,6 +207,7 @@ func (w *Walk) leave() {
 }
 
 func (w *Walk) enter() {
+	w.open = everyReading
 	for w.policy < len(w.m.policies) && w.exempts(&w.m.policies[w.policy]) {
 		w.exempt = true
 		w.rule = w.m.policies[w.policy].end
@@ -215,53 +224,85 @@ func (w *Walk) policyOf(rule int) int {
 	return len(w.m.policies)
 }
 
-func (w *Walk) applies(r *ruleMatcher) bool {
-	w.matched = nil
-	if r.any {
-		return true
-	}
-	for i := range r.match {
-		if m := &r.match[i]; w.holds(m) {
-			w.matched = m.route
-			return true
-		}
-	}
-	return false
+// closed says that no reading is open. Before the path was read, a rule holds for every reading or for none.
+func (w *Walk) closed(open readings) bool {
+	return open == 0 || w.paths.n > 0 && open&w.paths.all() == 0
 }
 
-func (w *Walk) holds(m *matcher) bool {
-	if len(m.methods) > 0 && !holdsMethod(m.methods, w.request.Method) {
-		return false
+// applies returns the open readings by which one of the alternatives holds.
+func (w *Walk) applies(r *ruleMatcher) (held readings) {
+	w.matched = nil
+	if r.any {
+		return w.open
 	}
-	if m.route != nil && !w.holdsRoute(m.route) {
-		return false
+	for i := range r.match {
+		m := &r.match[i]
+		more := w.holds(m) & w.open &^ held
+		if more == 0 {
+			continue
+		}
+		if held == 0 {
+			w.matched = m.route
+		}
+		if held |= more; w.closed(w.open &^ held) {
+			break
+		}
+	}
+	return held
+}
+
+// holds returns the readings by which all that is set holds.
+func (w *Walk) holds(m *matcher) readings {
+	if len(m.methods) > 0 && !holdsMethod(m.methods, w.request.Method) {
+		return 0
+	}
+	held := everyReading
+	if m.route != nil {
+		if held = w.holdsRoute(m.route); held == 0 {
+			return 0
+		}
 	}
 	if m.prefix != nil {
-		if path, _ := w.pathAsServed(); !m.prefix.holds(path) {
-			return false
+		if held &= w.holdsPrefix(m.prefix); held == 0 {
+			return 0
 		}
 	}
 	for i := range m.headers {
 		if !w.holdsHeader(&m.headers[i]) {
-			return false
+			return 0
 		}
 	}
-	return true
+	return held
 }
 
-func (w *Walk) holdsRoute(t *template) bool {
+func (w *Walk) holdsRoute(t *template) (held readings) {
 	if w.request.Route != "" && t.equals(w.request.Route) {
-		return true
+		return everyReading
 	}
 	if w.final {
-		return false
+		return 0
 	}
-	path, _ := w.pathAsServed()
-	return t.serves(path, false)
+	p := w.readPath()
+	for i, path := range p.each[:p.n] {
+		if t.serves(path, false) {
+			held |= 1 << i
+		}
+	}
+	return held
 }
 
-// exempts is stricter than holds: a path that is not clean could be exempt in our reading of it and something else in
-// the router's, so it is exempt only by a route that the router itself gave.
+func (w *Walk) holdsPrefix(prefix *prefix) (held readings) {
+	p := w.readPath()
+	for i, path := range p.each[:p.n] {
+		if prefix.holds(path) {
+			held |= 1 << i
+		}
+	}
+	return held
+}
+
+// exempts is stricter than holds: a path could be exempt in one reading of it and something else in the router's. So it
+// is exempt only by a route that the router itself gave, or by all readings of a clean path.
 func (w *Walk) exempts(p *policyMatcher) bool {
 	for i := range p.exempt {
 		m := &p.exempt[i]
@@ -272,7 +313,7 @@ func (w *Walk) exempts(p *policyMatcher) bool {
 			continue
 		}
 		if m.prefix != nil {
-			if path, clean := w.pathAsServed(); !clean || !m.prefix.holds(path) {
+			if sent := w.readPath(); !sent.clean || w.holdsPrefix(m.prefix) != sent.all() {
 				continue
 			}
 		}
@@ -288,8 +329,13 @@ func (w *Walk) exemptsRoute(t *template) bool {
 	if w.final {
 		return false
 	}
-	path, clean := w.pathAsServed()
-	return clean && t.serves(path, true)
+	p := w.readPath()
+	for _, path := range p.each[:p.n] {
+		if !t.serves(path, true) {
+			return false
+		}
+	}
+	return p.clean
 }
 
 // holdsMethod reads GET as GET and HEAD, as routers do.

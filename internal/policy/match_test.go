@@ -49,6 +49,12 @@ func TestMatch(t *testing.T) {
 		"all fields of one item must hold": {
 			[]policy.Match{{Methods: []string{"POST"}, PathPrefix: "/api"}}, policy.Request{Method: "GET", Path: "/api"}, false,
 		},
+		"and all by the same reading of the path": {
+			[]policy.Match{{Route: "/a/{x}", PathPrefix: "/b"}}, policy.Request{Path: "/a/..%2F..%2Fb"}, false,
+		},
+		"each item by a reading of its own": {
+			[]policy.Match{{Route: "/c"}, {PathPrefix: "/b"}}, policy.Request{Path: "/a/..%2F..%2Fb"}, true,
+		},
 		"one of several items is enough": {
 			[]policy.Match{{Methods: []string{"POST"}}, {PathPrefix: "/api"}}, policy.Request{Method: "GET", Path: "/api"}, true,
 		},
@@ -62,9 +68,18 @@ func TestMatch(t *testing.T) {
 		"a prefix sees through doubled slashes":     {prefix("/api"), policy.Request{Path: "//api//x"}, true},
 		"a prefix sees through dot segments":        {prefix("/api"), policy.Request{Path: "/x/../api/./y"}, true},
 		"a prefix sees through escaped dots":        {prefix("/api"), policy.Request{Path: "/x/%2e%2E/api"}, true},
-		"dot segments lead out of a prefix":         {prefix("/api"), policy.Request{Path: "/api/../x"}, false},
+		"dot segments may lead out of a prefix":     {prefix("/x"), policy.Request{Path: "/api/../x"}, true},
+		"or be left in by who serves it":            {prefix("/api"), policy.Request{Path: "/api/../x"}, true},
+		"two dots lead out of one segment":          {prefix("/api/x"), policy.Request{Path: "/api/../x"}, false},
 		"a prefix sees through escaped letters":     {prefix("/api"), policy.Request{Path: "/%61pi/x"}, true},
-		"an escaped slash does not end a segment":   {prefix("/api"), policy.Request{Path: "/api%2Fx"}, false},
+		"an escaped slash may end a segment":        {prefix("/api"), policy.Request{Path: "/api%2Fx"}, true},
+		"an escaped slash may be data":              {prefix("/api%2Fx"), policy.Request{Path: "/api%2fx/y"}, true},
+		"a plain slash is no data":                  {prefix("/api%2Fx"), policy.Request{Path: "/api/x"}, false},
+		"escaped slashes and letters":               {prefix("/api/login"), policy.Request{Path: "/%61pi%2flo%67in"}, true},
+		"escaped slashes and dots":                  {prefix("/api"), policy.Request{Path: "/x/..%2fapi%2fy"}, true},
+		"doubled slashes, one of them escaped":      {prefix("/api/x"), policy.Request{Path: "/api/%2Fx"}, true},
+		"what is escaped twice is decoded once":     {prefix("/api"), policy.Request{Path: "/api%252Fx"}, false},
+		"escaped slashes make no end inside a name": {prefix("/api"), policy.Request{Path: "/apix%2Fy"}, false},
 		"without a path the route is the path":      {prefix("/api"), policy.Request{Route: "GET /api/{id}"}, true},
 		"the path of OPTIONS * is no path":          {prefix("/"), policy.Request{Method: "OPTIONS", Path: "*"}, false},
 		"the authority of CONNECT is no path":       {prefix("/"), policy.Request{Method: "CONNECT", Path: "h:1"}, false},
@@ -96,7 +111,11 @@ func TestMatch(t *testing.T) {
 		"a parameter takes one segment":               {route("/users/{id}"), policy.Request{Path: "/users/42/validate"}, false},
 		"a parameter takes no empty segment":          {route("/users/{id}"), policy.Request{Path: "/users/"}, false},
 		"an escaped slash stays one segment":          {route("/files/{name}"), policy.Request{Path: "/files/a%2Fb"}, true},
-		"an escaped slash is not two segments":        {route("/files/{dir}/{name}"), policy.Request{Path: "/files/a%2Fb"}, false},
+		"and may be the end of one":                   {route("/files/{dir}/{name}"), policy.Request{Path: "/files/a%2Fb"}, true},
+		"but not where the router has spoken":         {route("/files/{dir}/{name}"), policy.Request{Route: "/files/{name}", Path: "/files/a%2Fb"}, false},
+		"nor where it has none":                       {route("/login"), policy.Request{Route: policy.NoRoute, Path: "/%2Flogin"}, false},
+		"an outer router's subtree leaves it open":    {route("/login"), policy.Request{Route: "/", Path: "/x%2F..%2flogin"}, true},
+		"dots may be the value of a parameter":        {route("/files/{name}"), policy.Request{Path: "/files/.."}, true},
 		"a rest takes many segments":                  {route("/static/{path...}"), policy.Request{Path: "/static/a/b"}, true},
 		"a rest takes none":                           {route("/static/{path...}"), policy.Request{Path: "/static"}, true},
 		"the route / without a template is all paths": {route("/"), policy.Request{Path: "/x"}, true},
@@ -134,19 +153,25 @@ func TestMatch(t *testing.T) {
 func TestMatchSeesThroughSpellings(t *testing.T) {
 	row := oneRule(policy.Match{Route: "/users/{id}/validate"})
 	for path, want := range map[string]bool{
-		"/users/42/validate":           true,
-		"//users/42/validate":          true,
-		"/users//42/validate":          true,
-		"/users/42/validate/":          true,
-		"/users/./42/validate":         true,
-		"/users/42/x/../validate":      true,
-		"/users/%34%32/validate":       true,
-		"/users/42/%76alidate":         true,
-		"/users/42/%2e/validate":       true,
-		"/Users/42/validate":           false, // another path to every router that keeps to the standard
-		"/users/42/validate/more":      false,
-		"/users/42%2Fvalidate":         false,
-		"/users/../users/42/validate/": true,
+		"/users/42/validate":            true,
+		"//users/42/validate":           true,
+		"/users//42/validate":           true,
+		"/users/42/validate/":           true,
+		"/users/./42/validate":          true,
+		"/users/42/x/../validate":       true,
+		"/users/%34%32/validate":        true,
+		"/users/42/%76alidate":          true,
+		"/users/42/%2e/validate":        true,
+		"/Users/42/validate":            false, // another path to every router that keeps to the standard
+		"/users/42/validate/more":       false,
+		"/users/42%2Fvalidate":          true,
+		"/users%2F42%2fvalid%61te":      true,
+		"/x/..%2Fusers/42/validate":     true,
+		"/users%2Fx%2F..%2f42/validate": true,
+		"/users/a%2Fb/validate":         true,  // one segment, as ServeMux, chi and echo read it
+		"/users/a%2Fb/validate%2Fx":     false, // neither that nor two
+		"/users%252F42/validate":        false,
+		"/users/../users/42/validate/":  true,
 	} {
 		if got, _ := names(row, policy.Request{Method: "POST", Path: path}); (len(got) == 1) != want {
 			t.Errorf("%s: the rule applies: %t, want %t", path, len(got) == 1, want)
@@ -171,7 +196,13 @@ func TestExempt(t *testing.T) {
 		"dots that lead in":                 {policy.Request{Method: "GET", Path: "/api/../healthz"}, false},
 		"escaped dots that lead out":        {policy.Request{Method: "GET", Path: "/healthz/%2e%2e/api"}, false},
 		"doubled slashes":                   {policy.Request{Method: "GET", Path: "//healthz"}, false},
-		"an escaped slash":                  {policy.Request{Method: "GET", Path: "/healthz%2F..%2Fapi"}, false},
+		"escaped slashes that lead out":     {policy.Request{Method: "GET", Path: "/healthz%2F..%2Fapi"}, false},
+		"dots behind an escaped slash":      {policy.Request{Method: "GET", Path: "/healthz/..%2fdownloads/big"}, false},
+		"an escaped slash for the prefix's": {policy.Request{Method: "GET", Path: "/healthz%2Fready"}, false},
+		"an escaped slash below the prefix": {policy.Request{Method: "GET", Path: "/healthz/a%2Fb"}, true},
+		"slashes doubled by an escape":      {policy.Request{Method: "GET", Path: "/healthz/%2Fx"}, false},
+		"two readings of a template":        {policy.Request{Method: "GET", Path: "/internal/a%2Fb"}, false},
+		"which the router has decided":      {policy.Request{Method: "GET", Route: "/internal/{x}", Path: "/internal/a%2Fb"}, true},
 		"a method and a path":               {policy.Request{Method: "HEAD", Path: "/status"}, true},
 		"another method":                    {policy.Request{Method: "POST", Path: "/status"}, false},
 		"a slash at the end":                {policy.Request{Method: "GET", Path: "/status/"}, false},
@@ -241,6 +272,47 @@ func TestEvaluation(t *testing.T) {
 	}
 }
 
+// Under FirstMatch nobody comes to a laxer rule by a spelling that the router reads differently: each reading of the
+// path has its own first match.
+func TestFirstMatchByEachReading(t *testing.T) {
+	rule := func(name string, mode policy.Mode, match ...policy.Match) policy.RowRule {
+		return policy.RowRule{Policy: "p", Name: name, Mode: mode, Match: match}
+	}
+	row := policy.Row{
+		Policies: []policy.RowPolicy{{Name: "p", Evaluation: policy.EvaluationFirstMatch, Exempt: []policy.Exemption{{PathPrefix: "/healthz"}}}},
+		Rules: []policy.RowRule{
+			rule("lax", policy.ModeEnforce, policy.Match{PathPrefix: "/lax"}),
+			rule("login", policy.ModeEnforce, policy.Match{Route: "/login"}),
+			rule("watched", policy.ModeShadow, policy.Match{PathPrefix: "/login"}),
+			rule("rest", policy.ModeEnforce),
+		},
+	}
+	tests := map[string]struct {
+		request policy.Request
+		skip    []string
+		want    []string
+	}{
+		"a path that is read in one way":       {policy.Request{Path: "/lax/x"}, nil, []string{"p/lax"}},
+		"also with escapes":                    {policy.Request{Path: "/la%78/x%2Fy"}, nil, []string{"p/lax"}},
+		"dots behind an escaped slash":         {policy.Request{Path: "/lax/..%2Flogin"}, nil, []string{"p/lax", "p/login"}},
+		"all slashes escaped":                  {policy.Request{Path: "/lax%2F..%2Flogin"}, nil, []string{"p/lax", "p/login", "p/rest"}},
+		"dots that the router may leave in":    {policy.Request{Path: "/lax/../login"}, nil, []string{"p/lax", "p/login"}},
+		"exempt by one reading":                {policy.Request{Path: "/healthz/..%2Flogin"}, nil, []string{"p/login", "p/rest"}},
+		"a skipped rule ends no reading":       {policy.Request{Path: "/lax/..%2Flogin"}, []string{"lax"}, []string{"p/lax", "p/login", "p/rest"}},
+		"the last of two rules is skipped":     {policy.Request{Path: "/lax/..%2Flogin"}, []string{"login"}, []string{"p/lax", "p/login", "p/watched", "p/rest"}},
+		"a template that the router gave":      {policy.Request{Route: "/login", Path: "/login"}, nil, []string{"p/login"}},
+		"a template of a path with a prefix's": {policy.Request{Route: "/login", Path: "/lax/..%2Flogin"}, nil, []string{"p/lax", "p/login"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, exempt := names(row, tc.request, tc.skip...)
+			if diff := cmp.Diff(tc.want, got); diff != "" || exempt {
+				t.Errorf("exempt %t, rules (-want +got):\n%s", exempt, diff)
+			}
+		})
+	}
+}
+
 func TestRouteOfARequest(t *testing.T) {
 	tests := map[string]struct {
 		match   []policy.Match
@@ -283,6 +355,7 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 		{Method: "POST", Route: "POST /users/{id}/validate", Path: "/users/42/validate"},
 		{Method: "POST", Path: "/users/42/validate"},
 		{Method: "GET", Path: "/api/x", Header: http.Header{"X-Tier": {"free"}}},
+		{Method: "POST", Path: "/users/4%32/validate"},
 	}
 	route := make([]byte, 0, 64)
 	if allocs := testing.AllocsPerRun(100, func() {
@@ -299,12 +372,22 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkMatch(b *testing.B) {
+	benchmarkMatch(b, policy.Request{Method: "POST", Route: "POST /users/{id}/validate", Path: "/users/42/validate"})
+}
+
+// What middleware in front of a router that it does not know costs.
+func BenchmarkMatchByPath(b *testing.B) {
+	for _, path := range []string{"/users/42/validate", "/users/4%32/validate", "/users/4%2F2/validate", "/x/../users/42/validate"} {
+		b.Run(path, func(b *testing.B) { benchmarkMatch(b, policy.Request{Method: "POST", Path: path}) })
+	}
+}
+
+func benchmarkMatch(b *testing.B, request policy.Request) {
 	row := policy.Row{Policies: []policy.RowPolicy{{Name: "p", Exempt: []policy.Exemption{{PathPrefix: "/healthz"}}}}}
 	for _, route := range []string{"/a", "/b/{id}", "/c/{id}/x", "/users/{id}/validate"} {
 		row.Rules = append(row.Rules, policy.RowRule{Policy: "p", Name: route, Match: []policy.Match{{Route: route}}})
 	}
 	m := policy.NewMatcher(row)
-	request := policy.Request{Method: "POST", Route: "POST /users/{id}/validate", Path: "/users/42/validate"}
 	b.ReportAllocs()
 	for b.Loop() {
 		walk := m.Walk(&request)

@@ -247,6 +247,9 @@ func (r *runtime) Int64N(n int64) int64   { return r.world.random.Int64N(n) }
 // Go lets f run once the goroutine that calls it waits or ends.
 func (r *runtime) Go(f func()) { r.world.runnable = append(r.world.runnable, f) }
 
+// Yield does nothing: no processor is busy.
+func (r *runtime) Yield() {}
+
 // AfterFunc lets f run at its time.
 func (r *runtime) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	t := r.world.after(d, func() { r.Go(f) })

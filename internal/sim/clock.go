@@ -19,6 +19,7 @@ type clock struct {
 	events  events
 	made    int
 	baton   chan struct{}
+	yields  bool
 }
 
 // sleeper is a goroutine that waits.
@@ -150,6 +151,13 @@ func (c *clock) Now() time.Time         { return time.UnixMicro(c.now).UTC() }
 func (c *clock) Elapsed() time.Duration { return time.Duration(c.now) * time.Microsecond }
 func (c *clock) Int64N(n int64) int64   { return c.random.Int64N(n) }
 func (c *clock) Go(f func())            { c.tasks = append(c.tasks, f) }
+
+// Yield lets all go on that can, in every other run, and nobody in the others: a real process does the one or the other.
+func (c *clock) Yield() {
+	if c.yields {
+		c.wait(nil, nil, 0)
+	}
+}
 
 func (c *clock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	e := c.after(d, func() { c.Go(f) })

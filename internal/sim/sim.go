@@ -79,6 +79,7 @@ func Run(seed uint64, options Options) (Report, error) {
 	w := &world{options: options, schedule: newSchedule(random)}
 	w.schedule.prompt = seed%2 == 0
 	w.clock = newClock(1_700_000_000_000_000/w.schedule.window*w.schedule.window+random.Int64N(w.schedule.window), random)
+	w.clock.yields = seed%4 < 2
 	w.server = newServer(w.clock)
 	w.fleet = &fleet{world: w}
 	w.controller = &controller{world: w, row: must(policy.EncodeRow(w.schedule.row()))}

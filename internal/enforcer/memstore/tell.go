@@ -32,6 +32,19 @@ func (s *Store) Trust() {
 // Dirty is true while there may be something untold.
 func (s *Store) Dirty() bool { return s.dirty.Load() }
 
+// Owes is true while the store was not told of something that was used of a counter without it.
+func (s *Store) Owes(c *enforcer.Counter) bool {
+	shard := &s.shards[shardOf(c)]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	slot := shard.find(c)
+	if slot == nil || slot.use == nil || slot.use.tell == nil {
+		return false
+	}
+	t := slot.use.tell
+	return weighs(t.untold) || t.pending != nil && weighs(t.pending.Untold)
+}
+
 // Untold appends what the store has not been told.
 func (s *Store) Untold(now int64, at *enforcer.Cursor, limit int, into []enforcer.Push) []enforcer.Push {
 	if *at == (enforcer.Cursor{}) {
