@@ -232,7 +232,7 @@ func TestNamesAreAskedForOutsideOfTheBatch(t *testing.T) {
 		const takes = 20 * time.Millisecond
 		h := newHarness(t, func(o *enforcer.Options) {
 			o.IdentityName = func(*enforcer.Request) string {
-				time.Sleep(takes)
+				advance(takes)
 				return "somebody"
 			}
 		})
