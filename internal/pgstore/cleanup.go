@@ -17,19 +17,26 @@ const (
 	cleanUpMany = 100
 	// prepareRetry is the pause after a vain attempt to prepare the schema.
 	prepareRetry = time.Second
+	// tellAgain is after how long a failure that lasts is reported once more.
+	tellAgain = time.Minute
 )
 
 // Run prepares the schema and then cleans up: it deletes counters on which nothing weighs any more, a bounded part of
 // the table at a time. Counters are decided upon whether or not it runs. It returns when ctx ends; what fails is
 // reported and tried again.
 func (s *Store) Run(ctx context.Context) error {
+	var reported string
+	var at time.Time
 	for {
 		err := s.Prepare(ctx)
 		if err == nil {
 			s.readyOnce.Do(func() { close(s.ready) })
 			break
 		}
-		s.report("Preparing the counters failed", err)
+		if text := err.Error(); text != reported || time.Since(at) >= tellAgain {
+			s.report("Preparing the counters failed, trying again each second", err)
+			reported, at = text, time.Now()
+		}
 		if !pause(ctx, jittered(prepareRetry)) {
 			return nil
 		}

@@ -1,8 +1,12 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,6 +118,41 @@ func TestRunPreparesAndCleansUpUntilItsContextEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A server that is away for long is told of once, not with each attempt.
+func TestAFailureThatLastsIsReportedOnce(t *testing.T) {
+	pool := connect(t, env.Postgres(t).DSN, 1)
+	exec(t, pool, "alter role weir set default_transaction_read_only = on")
+	pool.Reset()
+	var log safeBuffer
+	store := New(pool, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx, cancel := context.WithTimeout(t.Context(), 7*prepareRetry/2)
+	defer cancel()
+	if err := store.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "Preparing the counters failed"); n != 1 {
+		t.Errorf("reported %d times:\n%s", n, log.String())
+	}
+}
+
+// safeBuffer is written to and read at the same time.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 // Hot updates: rows that change all the time neither grow the table nor its index.
