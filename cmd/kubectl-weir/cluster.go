@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -39,16 +41,25 @@ func newCluster(cmd *cobra.Command) *cluster {
 func (c *cluster) namespace() (string, error) {
 	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+		return "", adviseConfig(err)
 	}
 	return namespace, nil
+}
+
+// adviseConfig says what to do about an error of the kubeconfig.
+func adviseConfig(err error) error {
+	err = fmt.Errorf("reading the kubeconfig: %w", err)
+	if clientcmd.IsContextNotFound(err) {
+		return fmt.Errorf("%w: `kubectl config get-contexts` lists those that there are", err)
+	}
+	return err
 }
 
 func (c *cluster) client() (client.Client, error) {
 	log.SetLogger(logr.Discard())
 	config, err := c.flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, adviseConfig(err)
 	}
 	config.WarningHandler = nil
 	scheme := runtime.NewScheme()
@@ -74,13 +85,27 @@ func advise(err error) error {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster knows no RateLimitPolicy: install Weir, or choose another --context (%w)", err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: the roles view and edit of the namespace allow what this command does", err)
+		return fmt.Errorf("%w: %s", err, roleFor(err))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: log in to the cluster again", err)
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && strings.Contains(err.Error(), "connect"):
 		return fmt.Errorf("the API server does not answer: is it the right --context? (%w)", err)
 	}
 	return err
+}
+
+// lookOnly is what the API server says of a request that changes nothing.
+var lookOnly = regexp.MustCompile(`cannot (get|list|watch) resource`)
+
+// roleFor says which of the built-in roles allows what was forbidden.
+func roleFor(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "at the cluster scope"):
+		return "the role view in all namespaces, by a ClusterRoleBinding, allows that"
+	case lookOnly.MatchString(text):
+		return "the role view of the namespace allows that"
+	}
+	return "the role edit of the namespace allows that"
 }
 
 // target reads the name of a workload, checkout, deployment/checkout or deploy/checkout, in the namespace that the flags

@@ -34,14 +34,15 @@ not in the files are left out: applying the files would not change them.
 
 The exit code is 1 if something differs.`,
 		Example: `  kubectl weir diff -f checkout.yaml
-  kubectl weir diff -f policies/... --redis localhost:6379`,
+  kubectl weir diff -f policies/... --redis localhost:6379
+  kubectl kustomize overlays/production | kubectl weir diff -f -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	o.cluster = newCluster(cmd)
 	o.redis.bind(cmd)
 	o.output.bind(cmd)
-	cmd.Flags().StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies; can be given several times")
+	cmd.Flags().StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies, or - for the standard input; can be given several times")
 	return cmd
 }
 
@@ -63,6 +64,8 @@ type difference struct {
 	Lines []string `json:"lines,omitempty"`
 	// Effects are what the change does to counters.
 	Effects []string `json:"effects,omitempty"`
+	// Note says what is odd about what the policy was compared with.
+	Note string `json:"note,omitempty"`
 	// Refused says why the controller would not take the policy.
 	Refused string `json:"refused,omitempty"`
 }
@@ -81,7 +84,7 @@ func (o *diffOptions) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := readPoliciesIn(o.policies, namespace)
+	wanted, err := readPoliciesIn(o.policies, s.in, namespace)
 	if err != nil {
 		return err
 	}
@@ -135,6 +138,7 @@ func (o *diffOptions) compare(ctx context.Context, api client.Client, p policy.P
 		}
 	}
 	before, _ := policy.Compile(w, "", current)
+	inAPI, _ := policy.Compile(w, "", slices.Concat(current, others))
 	table, err := o.redis.inspect(ctx, w)
 	if err != nil {
 		return d, err
@@ -145,6 +149,8 @@ func (o *diffOptions) compare(ctx context.Context, api client.Client, p policy.P
 			if before, _, err = policy.DecodeRow(table.Row); err != nil {
 				return d, fmt.Errorf("reading the row in Redis: %w", err)
 			}
+		} else if len(inAPI.Policies) > 0 {
+			d.Note = o.redis.noRow(w) + ", and the API server has policies of it: is it the right --table?"
 		}
 	}
 	after, verdicts := policy.Compile(w, "", append(others, p))
@@ -310,6 +316,9 @@ func effects(before, after policy.Row, name string) []string {
 
 func (d *difference) print(w io.Writer, wide bool) {
 	fmt.Fprintf(w, "%s: %s, compared with %s\n", d.Policy, strings.ToLower(d.Change), d.Source)
+	if d.Note != "" {
+		fmt.Fprintf(w, "  %s\n", d.Note)
+	}
 	if d.Refused != "" {
 		fmt.Fprintf(w, "  the controller would refuse it: %s\n", d.Refused)
 		return

@@ -2,12 +2,15 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weir-dev/weir/internal/manifest"
 )
 
 // input is a file that an argument names.
@@ -15,13 +18,26 @@ type input struct {
 	name string
 	// found says that the argument named a folder; a file in it may be about something else.
 	found bool
+	// data is what was read, if it is the standard input.
+	data []byte
 }
 
-// expand turns arguments into files: a file, the files of a folder, or with /... at the end those of a whole tree.
-// Hidden folders are passed over.
-func expand(args []string) ([]input, error) {
+// standardInput is what stands for it among files.
+const standardInput = "-"
+
+// expand turns arguments into files: a file, the files of a folder, or with /... at the end those of a whole tree; and -
+// into what there is on stdin. Hidden folders are passed over.
+func expand(args []string, stdin io.Reader) ([]input, error) {
 	var inputs []input
 	for _, arg := range args {
+		if arg == standardInput {
+			data, err := io.ReadAll(stdin)
+			if err != nil {
+				return nil, fmt.Errorf("reading the standard input: %w", err)
+			}
+			inputs = append(inputs, input{name: arg, data: data})
+			continue
+		}
 		root, tree := strings.CutSuffix(filepath.ToSlash(arg), "/...")
 		root = filepath.FromSlash(root)
 		info, err := os.Stat(root)
@@ -73,12 +89,22 @@ var (
 	policyLine   = regexp.MustCompile(`ratelimit\.weir\.dev/`)
 )
 
-// about says whether the text of a file that was found in a folder matches, so that templates and manifests of other
-// kinds may lie beside our files.
-func about(name string, patterns ...*regexp.Regexp) (bool, error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return false, fmt.Errorf("reading file: %w", err)
+// about says whether the text of a file matches, so that templates and manifests of other kinds may lie beside our files.
+func (in input) about(patterns ...*regexp.Regexp) (bool, error) {
+	data := in.data
+	if in.name != standardInput {
+		var err error
+		if data, err = os.ReadFile(in.name); err != nil {
+			return false, fmt.Errorf("reading file: %w", err)
+		}
 	}
 	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.Match(data) }), nil
+}
+
+// parse reads the documents of the file.
+func (in input) parse() (*manifest.File, error) {
+	if in.name == standardInput {
+		return manifest.Parse(in.name, in.data), nil
+	}
+	return manifest.ReadFile(in.name)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,8 +29,9 @@ func newLint(s streams) *cobra.Command {
 What the API server would refuse is told with file, line and path; so are unknown fields, which it would drop.
 Warnings tell of what is valid and probably not meant, such as a rule that is never reached.
 
-FILE is a file, a folder, or a whole tree: policies/...`,
+FILE is a file, a folder, or a whole tree: policies/... For policies it may also be -, the standard input.`,
 		Example: `  kubectl weir lint config/samples
+  helm template chart | kubectl weir lint -
   kubectl weir lint policies/... --strict`,
 		Args: files,
 		RunE: func(_ *cobra.Command, args []string) error { return o.run(s, args) },
@@ -43,7 +45,7 @@ func (o *lintOptions) run(s streams, args []string) error {
 	if err := oneOf("output", o.output, "text", "json"); err != nil {
 		return err
 	}
-	inputs, err := expand(args)
+	inputs, err := expand(args, s.in)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func check(inputs []input) (findings, error) {
 	scenarios := 0
 	for _, in := range inputs {
 		if in.found {
-			ours, err := about(in.name, scenarioLine, policyLine)
+			ours, err := in.about(scenarioLine, policyLine)
 			if err != nil {
 				return findings{}, err
 			}
@@ -86,11 +88,14 @@ func check(inputs []input) (findings, error) {
 			}
 		}
 		found.Files++
-		isScenario, err := about(in.name, scenarioLine)
+		isScenario, err := in.about(scenarioLine)
 		if err != nil {
 			return findings{}, err
 		}
 		if isScenario {
+			if in.name == standardInput {
+				return findings{}, usageError{errors.New("a scenario names files beside it, so it cannot come from the standard input: name its file")}
+			}
 			scenarios++
 			_, faults, err := scenario.Load(in.name)
 			if err != nil {
@@ -99,7 +104,7 @@ func check(inputs []input) (findings, error) {
 			found.Errors = append(found.Errors, faults...)
 			continue
 		}
-		f, err := manifest.ReadFile(in.name)
+		f, err := in.parse()
 		if err != nil {
 			return findings{}, err
 		}

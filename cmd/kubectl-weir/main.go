@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -31,10 +32,15 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // execute runs one call and returns its exit code.
 func execute(ctx context.Context, args []string, s streams) int {
+	out := &checkedWriter{Writer: s.out}
+	s.out = out
 	root := newRoot(s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var code exitError
+	if out.err != nil && (err == nil || errors.As(err, &code)) { // nobody has told of it
+		err = fmt.Errorf("writing the output: %w", out.err)
+	}
 	switch {
 	case err == nil:
 		return exitOK
@@ -46,4 +52,19 @@ func execute(ctx context.Context, args []string, s streams) int {
 		return exitInvalid
 	}
 	return exitFailed
+}
+
+// checkedWriter remembers the first write that failed, because tables are written line by line without looking.
+type checkedWriter struct {
+	io.Writer
+	err error
+}
+
+// Write writes to the writer inside.
+func (w *checkedWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
 }

@@ -120,6 +120,7 @@ func TestCallsThatCannotBe(t *testing.T) {
 		"only/redis.yaml": strings.NewReplacer("[memory, redis]", "[redis]", "policy.yaml", "p/p.yaml").Replace(failing),
 		"only/p/p.yaml":   policyText,
 		"empty/x.txt":     "",
+		"none.yaml":       strings.Replace(passing, "scenario:", "scenari:", 1),
 	})
 	dir += "/"
 	tests := map[string]struct {
@@ -135,7 +136,10 @@ func TestCallsThatCannotBe(t *testing.T) {
 		"an unknown output of lint":    {[]string{"lint", dir, "-o", "junit"}, 2, `unknown output "junit"`},
 		"an unknown flag":              {[]string{"lint", "--what", dir}, 2, "unknown flag: --what"},
 		"an unknown command":           {[]string{"tset", dir}, 2, `unknown command "tset"`},
-		"a file that is no scenario":   {[]string{"test", dir + "policy.yaml"}, 2, "policy.yaml:1: apiVersion: unknown field"},
+		"a file that is no scenario":   {[]string{"test", dir + "none.yaml"}, 2, "none.yaml:1: scenari: unknown field"},
+		"policies and no scenario":     {[]string{"test", dir + "policy.yaml"}, 2, "policy.yaml: `kubectl weir lint` checks policies"},
+		"a scenario through a pipe":    {[]string{"test", "-"}, 2, "name its file"},
+		"nothing through a pipe":       {[]string{"lint", "-"}, 2, "-: holds neither a policy nor a scenario"},
 		"nothing that could be run":    {[]string{"test", dir + "only"}, 1, "no scenario was run"},
 		"a Redis that does not answer": {[]string{"test", dir + "only/...", "--redis", "127.0.0.1:1"}, 1, "connection refused"},
 	}
@@ -146,6 +150,44 @@ func TestCallsThatCannotBe(t *testing.T) {
 				t.Errorf("exit code %d, want %d, with %q:\n%s%s", code, tc.code, tc.want, stdout, stderr)
 			}
 		})
+	}
+}
+
+// What other tools write can be piped into those that read policies.
+func TestPoliciesThroughAPipe(t *testing.T) {
+	dir := write(t, map[string]string{"access.log": accessLog()})
+	pipe := func(text string, args ...string) (code int, said string) {
+		var out bytes.Buffer
+		code = execute(t.Context(), args, streams{in: strings.NewReader(text), out: &out, err: &out})
+		return code, out.String()
+	}
+	const other = "apiVersion: v1\nkind: Service\nmetadata: {name: checkout}\n---\n"
+	for name, tc := range map[string]struct {
+		text string
+		args []string
+		code int
+		want string
+	}{
+		"lint":           {other + policyText, []string{"lint", "-"}, 0, "1 file: nothing to complain about"},
+		"lint of a typo": {other + strings.Replace(policyText, "requests", "reqests", 1), []string{"lint", "-"}, 2, "-:10: spec.rules[0].limits[0].reqests: unknown field"},
+		"lint of a test": {passing, []string{"lint", "-"}, 2, "name its file"},
+		"simulate":       {policyText, []string{"simulate", "-f", "-", "--log", filepath.Join(dir, "access.log")}, 0, "checkout/all   15 "},
+		"two pipes":      {policyText, []string{"simulate", "-f", "-", "--log", "-"}, 2, "both the standard input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if code, said := pipe(tc.text, tc.args...); code != tc.code || !strings.Contains(said, tc.want) {
+				t.Errorf("exit code %d, want %d, with %q:\n%s", code, tc.code, tc.want, said)
+			}
+		})
+	}
+}
+
+// A pattern of the shell names scenarios and the policies that they are about.
+func TestTestPassesOverPolicies(t *testing.T) {
+	dir := write(t, map[string]string{"policy.yaml": policyText, "a.yaml": passing})
+	code, stdout, stderr := call(t, "test", filepath.Join(dir, "a.yaml"), filepath.Join(dir, "policy.yaml"))
+	if code != 0 || !strings.Contains(stdout, "1 passed, 0 failed") || stderr != "" {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,8 +53,11 @@ func newReset(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset WORKLOAD",
 		Short: "Give one identity its whole limits back",
-		Long: `Forget the counters of one identity, so that all of its limits are whole again. The identity is that of the request
-which the flags describe; without --yes the command only shows what it would forget.
+		Long: `Forget the counters of one identity, so that its limits are whole again. The identity is that of the request which the
+flags describe; without --yes the command only shows what it would forget.
+
+Counters that are not of one client are left out, as those of a rule without a key are: other clients would get their
+limits back, too. --rule forgets the counters of the rules that it names, whoever is counted by them.
 
 It is logged as an event of each policy whose counters are forgotten, with the identity's hash. Pods remember a denial
 for up to a second longer.`,
@@ -87,6 +92,8 @@ type standing struct {
 	RetryAfterSeconds float64 `json:"retryAfterSeconds,omitempty"`
 	ResetAfterSeconds float64 `json:"resetAfterSeconds"`
 	Allowed           bool    `json:"allowed"`
+	// Shared says that the counter is not that of one client: others are counted by it, too.
+	Shared bool `json:"shared,omitempty"`
 
 	retry, reset time.Duration
 	counter      enforcer.Counter
@@ -136,18 +143,25 @@ func (o *counterOptions) find(ctx context.Context, name string) (*counters, erro
 		api: api, workload: w, close: client.Close,
 		store: redisstore.NewStore(redisstore.StoreOptions{Client: client, Table: o.redis.table, Namespace: w.Namespace}),
 	}
+	var others []string
 	for i := range rules {
-		if x := &rules[i]; o.wants(x) {
+		if x := &rules[i]; !o.wants(x) && len(x.Limits) > 0 {
+			others = append(others, x.Policy+"/"+x.Rule)
+		} else if o.wants(x) {
+			shared := !byClient(ruleOf(found.row, x.Policy, x.Rule), x, request, proxies)
 			for _, l := range x.Limits {
 				c.all = append(c.all, standing{
 					Policy: x.Policy, Rule: x.Rule, Identity: identityText(x.Identity), Limit: limitText(l.Row),
-					Requests: l.Row.Requests, counter: l.Counter,
+					Requests: l.Row.Requests, Shared: shared, counter: l.Counter,
 				})
 			}
 		}
 	}
 	if len(c.all) == 0 {
 		_ = c.close()
+		if len(others) > 0 {
+			return nil, fmt.Errorf("no rule of --rule counts %s: those that do are %s", o.request.describe(), strings.Join(others, ", "))
+		}
 		return nil, fmt.Errorf("nothing counts %s: `kubectl weir explain` with the same flags says why", o.request.describe())
 	}
 	if err := c.look(ctx); err != nil {
@@ -164,6 +178,45 @@ func (o *counterOptions) wants(x *enforcer.Explained) bool {
 		}
 	}
 	return len(o.rules) == 0
+}
+
+// byClient says whether the rule counts the request by something of its client, so that its counters are of one client.
+func byClient(rule policy.RowRule, x *enforcer.Explained, r enforcer.Request, proxies []netip.Prefix) bool {
+	_, addressed := enforcer.ClientAddr(r.Remote, r.Header, proxies)
+	if x.Fallback {
+		return addressed && rule.WhenKeyMissing != policy.WhenKeyMissingAnonymous
+	}
+	has := func(p policy.KeyPart) bool {
+		return p.Header != "" && strings.TrimSpace(r.Header.Get(p.Header)) != "" || strings.EqualFold(p.Header, "Host") && r.Host != "" ||
+			p.Attribute != "" && strings.TrimSpace(r.Attributes[p.Attribute]) != "" || p.ClientIP != nil && addressed
+	}
+	return slices.ContainsFunc(rule.Key, func(p policy.KeyPart) bool {
+		if len(p.FirstOf) == 0 {
+			return p.Request == "" // it is there: the request was counted by it
+		}
+		// Every request has what Request names, so nothing behind it is asked for.
+		i := slices.IndexFunc(p.FirstOf, func(p policy.KeyPart) bool { return p.Request != "" || has(p) })
+		return i >= 0 && p.FirstOf[i].Request == ""
+	})
+}
+
+// shared are the rules whose counters are not of one client.
+func (c *counters) shared() []string {
+	var names []string
+	for _, s := range c.all {
+		if name := s.Policy + "/" + s.Rule; s.Shared && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// these counters of which there are n, up to the verb.
+func these(n int) string {
+	if n == 1 {
+		return "this counter is"
+	}
+	return fmt.Sprintf("these %d counters are", n)
 }
 
 // look asks the store, without charging.
@@ -251,11 +304,25 @@ func (o *counterOptions) reset(ctx context.Context, s streams, name string) erro
 		return err
 	}
 	defer func() { _ = c.close() }()
+	shared := c.shared()
+	if len(o.rules) == 0 {
+		c.all = slices.DeleteFunc(c.all, func(s standing) bool { return s.Shared })
+	}
+	if len(c.all) == 0 {
+		return fmt.Errorf("%s would be reset for other clients, too: name it with --rule if that is meant", strings.Join(shared, ", "))
+	}
 	if err := o.output.write(s.out, c.all, c.print); err != nil {
 		return fmt.Errorf("writing the counters: %w", err)
 	}
+	for _, name := range shared {
+		if len(o.rules) == 0 {
+			fmt.Fprintf(s.err, "%s is left out, because it counts other clients, too: --rule %[1]s resets it.\n", name)
+		} else {
+			fmt.Fprintf(s.err, "%s counts other clients, too, and becomes whole for all of them.\n", name)
+		}
+	}
 	if !o.yes {
-		fmt.Fprintf(s.err, "Nothing was changed. With --yes these %s are forgotten and the limits are whole again.\n", plural(len(c.all), "counter"))
+		fmt.Fprintf(s.err, "Nothing was changed. With --yes %s forgotten and the limits are whole again.\n", these(len(c.all)))
 		return nil
 	}
 	if err := c.log(ctx); err != nil {

@@ -54,6 +54,8 @@ func (o *redisOptions) validate() error {
 	switch others := o.username + o.passwordFile + o.sentinel + o.caFile; {
 	case !o.given() && (others != "" || o.tls):
 		return usageError{errors.New("--redis-… need --redis with the address")}
+	case !o.given() && o.table != redisstore.DefaultTable:
+		return usageError{errors.New("--table is one in Redis: give the address with --redis")}
 	case o.caFile != "" && !o.tls:
 		return usageError{errors.New("--redis-tls-ca-file needs --redis-tls")}
 	}
@@ -113,6 +115,11 @@ func (o *redisOptions) inspect(ctx context.Context, w policy.Workload) (*redisst
 
 func (o *redisOptions) advise(err error) error {
 	return fmt.Errorf("asking Redis at %s: %w: check --redis, and the port-forward if there is one", strings.Join(o.addresses, ","), err)
+}
+
+// noRow says that the table has nothing about a workload.
+func (o *redisOptions) noRow(w policy.Workload) string {
+	return fmt.Sprintf("the table %s in Redis holds no row for %s/%s", o.table, w.Namespace, w.Name)
 }
 
 // needed is the error of commands that have nothing to tell without Redis.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -60,6 +61,9 @@ func (o *topOptions) source(w policy.Workload) (func(context.Context) ([]replica
 func (o *topOptions) pods(ctx context.Context, api client.Client, clients kubernetes.Interface, w policy.Workload) ([]replica, error) {
 	var d appsv1.Deployment
 	if err := api.Get(ctx, client.ObjectKey{Namespace: w.Namespace, Name: w.Name}, &d); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("there is no Deployment %s in the namespace %[2]s: `kubectl weir status -n %[2]s` lists those with policies; --metrics-url reads other replicas", w.Name, w.Namespace)
+		}
 		return nil, advise(fmt.Errorf("reading the Deployment: %w", err))
 	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
@@ -78,7 +82,10 @@ func (o *topOptions) pods(ctx context.Context, api client.Client, clients kubern
 		}
 		port := cmp.Or(o.port, pod.Annotations["prometheus.io/port"], portOf(pod))
 		if port == "" {
-			return nil, fmt.Errorf("nothing in pod %s tells the port of its metrics: give it with --metrics-port", pod.Name)
+			all = append(all, replica{name: pod.Name, scrape: func(context.Context) ([]byte, error) {
+				return nil, fmt.Errorf("in pod %s %w: give it with --metrics-port", pod.Name, errNoPort)
+			}})
+			continue
 		}
 		path := cmp.Or(o.path, pod.Annotations["prometheus.io/path"], "/metrics")
 		all = append(all, replica{name: pod.Name, scrape: func(ctx context.Context) ([]byte, error) {
@@ -91,6 +98,8 @@ func (o *topOptions) pods(ctx context.Context, api client.Client, clients kubern
 	}
 	return all, nil
 }
+
+var errNoPort = errors.New("nothing tells the port of its metrics")
 
 // portOf is the number of the port that is named for metrics.
 func portOf(pod *corev1.Pod) string {

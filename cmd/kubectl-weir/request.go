@@ -105,7 +105,7 @@ func readRow(ctx context.Context, api client.Client, redis *redisOptions, w poli
 	}
 	if table != nil {
 		if table.Row == nil {
-			return inForce{}, fmt.Errorf("the table in Redis holds no row for %s/%s: does a policy target it, and is it the right --table?", w.Namespace, w.Name)
+			return inForce{}, fmt.Errorf("%s: does a policy target it, and is it the right --table?", redis.noRow(w))
 		}
 		found := inForce{source: "Redis", members: len(table.Members)}
 		if found.row, _, err = policy.DecodeRow(table.Row); err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -61,7 +62,7 @@ A line that cannot be read is told with its number and counted. The exit code is
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies; can be given several times")
+	flags.StringSliceVarP(&o.policies, "filename", "f", nil, "file or folder with the policies, or - for the standard input; can be given several times")
 	flags.StringVar(&o.log, "log", "", "access log; - is the standard input")
 	flags.StringVar(&o.workload, "workload", "", "namespace/name of the workload, if the policies target more than one")
 	flags.StringVar(&o.format, "format", string(simulate.Auto), "format of the log: auto, combined, json or csv")
@@ -84,7 +85,7 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return usageError{err}
 	}
-	found, err := readPolicies(o.policies)
+	found, err := readPolicies(o.policies, s.in)
 	if err != nil {
 		return err
 	}
@@ -104,6 +105,13 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
+	if o.chart != "" {
+		release, err := claim(o.chart)
+		if err != nil {
+			return usageError{fmt.Errorf("--chart: %w: name a file where you may write", err)}
+		}
+		defer release()
+	}
 	if err := o.replay(ctx, s, r); err != nil {
 		return err
 	}
@@ -119,6 +127,9 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 			fmt.Fprintf(s.err, "%d requests are not in the proposals: there were more identities than --max-counters\n", n)
 		}
 	}
+	if err := o.tell(s.out, result); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
 	if o.chart != "" {
 		charted := result
 		charted.Limits = result.Limits[:len(result.Limits)-len(proposed)]
@@ -126,22 +137,48 @@ func (o *simulateOptions) run(ctx context.Context, s streams) error {
 			return fmt.Errorf("writing the chart: %w", err)
 		}
 	}
-	if o.output == "json" {
-		encoder := json.NewEncoder(s.out)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(result); err != nil {
-			return fmt.Errorf("writing the result: %w", err)
-		}
-		return nil
-	}
-	return printSimulation(s.out, o.log, result)
+	return nil
 }
 
-// tryOut replays the log once more, with the proposed limits. The standard input cannot be read again.
+// tell writes the result.
+func (o *simulateOptions) tell(out io.Writer, result simulate.Result) error {
+	if o.output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(result)
+	}
+	return printSimulation(out, o.log, result)
+}
+
+// claim makes sure that a file can be written before the work that it takes to fill it. The function that it returns
+// takes the file away again if nothing came of it.
+func claim(path string) (release func(), err error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return func() {}, nil // a pipe or a device, whose reader would take that for the whole
+	}
+	isNew := errors.Is(err, fs.ErrNotExist)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	_ = file.Close()
+	return func() {
+		if info, err := os.Stat(path); isNew && err == nil && info.Size() == 0 {
+			_ = os.Remove(path)
+		}
+	}, nil
+}
+
+// tryOut replays the log once more, with the proposed limits. A pipe cannot be read again.
 func (o *simulateOptions) tryOut(
 	ctx context.Context, s streams, replay simulate.Options, suggestions []simulate.Suggestion,
 ) ([]simulate.Variant, error) {
-	if o.log == "-" || len(suggestions) == 0 {
+	if len(suggestions) == 0 {
+		return nil, nil
+	}
+	if info, err := os.Stat(o.log); o.log == standardInput || err == nil && !info.Mode().IsRegular() {
+		fmt.Fprintln(s.err, "What the proposals would deny is not told, because only a file can be read twice: save the log in one for that.")
 		return nil, nil
 	}
 	replay.Factors, replay.Peaks, replay.Wrong = nil, false, nil
@@ -166,6 +203,8 @@ func (o *simulateOptions) parse() (simulate.Options, []float64, error) {
 		return replay, nil, errors.New("--filename is missing: name the file with the policies")
 	case o.log == "":
 		return replay, nil, errors.New("--log is missing: name the access log, or - for the standard input")
+	case o.log == standardInput && slices.Contains(o.policies, standardInput):
+		return replay, nil, errors.New("--filename and --log are both the standard input: name a file for one of them")
 	case o.top < 0 || o.maxCounters < 1:
 		return replay, nil, fmt.Errorf("--top is %d and --max-counters %d: want at least 0 and 1", o.top, o.maxCounters)
 	}
@@ -212,13 +251,13 @@ func numbers(flag string, texts []string, least, most float64) ([]float64, error
 }
 
 // readPolicies reads the policies of files and folders. What is wrong with them is told with file and line.
-func readPolicies(args []string) ([]policy.Policy, error) {
-	return readPoliciesIn(args, manifest.DefaultNamespace)
+func readPolicies(args []string, stdin io.Reader) ([]policy.Policy, error) {
+	return readPoliciesIn(args, stdin, manifest.DefaultNamespace)
 }
 
 // readPoliciesIn reads policies; those whose file names no namespace are of the one given.
-func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
-	inputs, err := expand(args)
+func readPoliciesIn(args []string, stdin io.Reader, namespace string) ([]policy.Policy, error) {
+	inputs, err := expand(args, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +265,7 @@ func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
 	var faults manifest.Faults
 	for _, in := range inputs {
 		if in.found {
-			ours, err := about(in.name, policyLine)
+			ours, err := in.about(policyLine)
 			if err != nil {
 				return nil, err
 			}
@@ -234,7 +273,7 @@ func readPoliciesIn(args []string, namespace string) ([]policy.Policy, error) {
 				continue
 			}
 		}
-		f, err := manifest.ReadFile(in.name)
+		f, err := in.parse()
 		if err != nil {
 			return nil, err
 		}
@@ -281,13 +320,16 @@ func choose(policies []policy.Policy, named string) (policy.Workload, []policy.P
 // replay reads the log through r.
 func (o *simulateOptions) replay(ctx context.Context, s streams, r *simulate.Replay) error {
 	log, size := s.in, int64(0)
-	if o.log != "-" {
+	if o.log != standardInput {
 		file, err := os.Open(o.log)
 		if err != nil {
 			return usageError{fmt.Errorf("--log: %w: name the access log, or - for the standard input", err)}
 		}
 		defer file.Close()
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		switch info, err := file.Stat(); {
+		case err == nil && info.IsDir():
+			return usageError{fmt.Errorf("--log: %s is a folder: name the access log, or - for the standard input", o.log)}
+		case err == nil && info.Mode().IsRegular():
 			size = info.Size()
 		}
 		log = file
@@ -302,7 +344,10 @@ func (o *simulateOptions) replay(ctx context.Context, s streams, r *simulate.Rep
 		}
 	}
 	err := r.Read(ctx, from)
-	if errors.Is(err, simulate.ErrNothing) {
+	switch {
+	case errors.Is(err, simulate.ErrEmpty):
+		return fmt.Errorf("%s: %w: name a log with requests", o.log, err)
+	case errors.Is(err, simulate.ErrNothing):
 		return fmt.Errorf("%s: %w: say what it looks like with --format and --field", o.log, err)
 	}
 	return err
@@ -342,7 +387,13 @@ func printSimulation(w io.Writer, log string, r simulate.Result) error {
 		if r.MoreIdentities {
 			more = "more than "
 		}
-		fmt.Fprintf(w, "\n%s%s denied; those denied most:\n", more, plural(r.Identities, "identity"))
+		each := "" // who is denied by two rules is two of them
+		if slices.ContainsFunc(r.MostDenied, func(d simulate.Denied) bool {
+			return d.Policy != r.MostDenied[0].Policy || d.Rule != r.MostDenied[0].Rule
+		}) {
+			each = ", counted rule by rule"
+		}
+		fmt.Fprintf(w, "\n%s%s denied%s; those denied most:\n", more, plural(r.Identities, "identity"), each)
 		t = newTable(w, "IDENTITY", "RULE", "DENIED", "FIRST DENIED", "LAST DENIED")
 		for _, d := range r.MostDenied {
 			count := thousands(d.Denied)

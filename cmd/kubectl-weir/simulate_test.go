@@ -105,9 +105,48 @@ func TestSimulateForMachinesAndPictures(t *testing.T) {
 	}
 }
 
+// A log that comes through a pipe has proposals, and no word on what they would deny.
+func TestSimulateProposesForAPipe(t *testing.T) {
+	dir := write(t, map[string]string{"policy.yaml": policyText})
+	var out, complaints bytes.Buffer
+	code := execute(t.Context(), []string{"simulate", "-f", dir, "--log", "-", "--suggest", "90"},
+		streams{in: strings.NewReader(accessLog()), out: &out, err: &complaints})
+	if code != exitOK || !strings.Contains(out.String(), "PERCENTILE") || strings.Contains(out.String(), "\np90 ") {
+		t.Errorf("exit code %d:\n%s", code, &out)
+	}
+	if !strings.HasSuffix(complaints.String(), "\nWhat the proposals would deny is not told, because only a file can be read twice: save the log in one for that.\n") {
+		t.Errorf("complaints: %q", &complaints)
+	}
+}
+
+// Whoever waited for the result gets it, also where the chart cannot be written after all.
+func TestSimulateTellsTheResultBeforeTheChart(t *testing.T) {
+	dir := write(t, map[string]string{"policy.yaml": policyText, "access.log": accessLog()})
+	code, stdout, stderr := call(t, "simulate", "-f", dir, "--log", filepath.Join(dir, "access.log"), "--chart", "/dev/full")
+	if code != exitFailed || !strings.Contains(stdout, "15 requests of ") || !strings.Contains(stderr, "Error: writing the chart: ") {
+		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
+	}
+}
+
+// A chart that cannot be drawn costs nothing but itself: what was there stays, and nothing is left where nothing was.
+func TestSimulateLeavesNoEmptyChart(t *testing.T) {
+	dir := write(t, map[string]string{"policy.yaml": policyText, "none.log": "nonsense\n", "old.svg": "<svg/>"})
+	for _, name := range []string{"new.svg", "old.svg"} {
+		if code, _, _ := call(t, "simulate", "-f", dir, "--log", filepath.Join(dir, "none.log"), "--chart", filepath.Join(dir, name)); code != exitFailed {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new.svg")); !os.IsNotExist(err) {
+		t.Errorf("a new file is left: %v", err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "old.svg")); err != nil || string(data) != "<svg/>" {
+		t.Errorf("the old file is %q, %v", data, err)
+	}
+}
+
 func TestSimulateRefuses(t *testing.T) {
 	dir := write(t, map[string]string{
-		"policy.yaml": policyText, "access.log": accessLog(), "other.log": "a,b\n1,2\n", "none.log": "{}\n", "text.yaml": "apiVersion: v1\nkind: ConfigMap\n",
+		"policy.yaml": policyText, "access.log": accessLog(), "other.log": "a,b\n1,2\n", "none.log": "{}\n", "empty.log": "\n", "text.yaml": "apiVersion: v1\nkind: ConfigMap\n",
 		"two/a.yaml": policyText, "two/b.yaml": strings.ReplaceAll(policyText, "checkout", "basket"),
 		"wrong.yaml": strings.Replace(policyText, "requests", "reqests", 1),
 	}) + "/"
@@ -133,6 +172,10 @@ func TestSimulateRefuses(t *testing.T) {
 		"another workload":     {append(good, "--workload", "shop/basket"), 2, "no policy targets"},
 		"no such log":          {[]string{"-f", dir + "policy.yaml", "--log", dir + "gone.log"}, 2, "no such file"},
 		"a table without time": {[]string{"-f", dir + "policy.yaml", "--log", dir + "other.log"}, 1, "name the column with --field time=NAME"},
+		"a folder of logs":     {[]string{"-f", dir + "policy.yaml", "--log", dir}, 2, "is a folder: name the access log"},
+		"an empty log":         {[]string{"-f", dir + "policy.yaml", "--log", dir + "empty.log"}, 1, "empty.log: there is no line in it: name a log with requests"},
+		"no place for a chart": {append(good, "--chart", dir+"nope/chart.svg"), 2, "name a file where you may write"},
+		"a chart for a folder": {append(good, "--chart", dir), 2, "name a file where you may write"},
 		"nothing to be read":   {[]string{"-f", dir + "policy.yaml", "--log", dir + "none.log"}, 1, "say what it looks like with --format and --field"},
 	}
 	for name, tc := range tests {

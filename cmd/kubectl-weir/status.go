@@ -41,7 +41,8 @@ while Redis is away, and who enforces which revision.
 
 With --redis the command looks at what the pods themselves report. Without it, it shows what the API server knows.
 
-The exit code is 1 if a policy that is shown is not ready.`,
+The exit code is 1 unless all policies that are shown are ready as they are now, and if Redis has no row of the workload's
+policies. To wait for that, use kubectl wait --for=condition=Ready.`,
 		Example: `  kubectl weir status
   kubectl weir status checkout -n shop --redis localhost:6379`,
 		Args: workloadOrAll,
@@ -69,6 +70,8 @@ type workloadStatus struct {
 	// Revision is the one in Redis, Owner the installation that owns the table there.
 	Revision string `json:"revision,omitempty"`
 	Owner    string `json:"owner,omitempty"`
+	// Problem says why Redis tells nothing of the policies.
+	Problem string `json:"problem,omitempty"`
 }
 
 type policyStatus struct {
@@ -114,6 +117,9 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 		return usageError{fmt.Errorf("a workload and --all-namespaces exclude each other: use -n for the workload's namespace")}
 	}
 	if len(args) == 0 {
+		if o.redis.given() {
+			return usageError{fmt.Errorf("--redis shows the pods of one workload: name it, for example `kubectl weir status checkout`, or leave --redis out")}
+		}
 		return o.list(ctx, s)
 	}
 	w, err := o.cluster.target(args[0])
@@ -130,6 +136,9 @@ func (o *statusOptions) run(ctx context.Context, s streams, args []string) error
 	}
 	if err := o.output.write(s.out, found, found.print); err != nil {
 		return fmt.Errorf("writing the status: %w", err)
+	}
+	if found.Problem != "" {
+		return exitError(exitFailed)
 	}
 	return readiness(found.Policies)
 }
@@ -180,9 +189,9 @@ func (o *statusOptions) list(ctx context.Context, s streams) error {
 	return readiness(all)
 }
 
-// readiness fails when a policy says that it is not ready. One of which nothing is known yet does not.
+// readiness fails unless all policies say that they are ready as they are now.
 func readiness(policies []policyStatus) error {
-	if slices.ContainsFunc(policies, func(p policyStatus) bool { return p.Ready == string(metav1.ConditionFalse) }) {
+	if slices.ContainsFunc(policies, func(p policyStatus) bool { return p.Ready != string(metav1.ConditionTrue) }) {
 		return exitError(exitFailed)
 	}
 	return nil
@@ -220,6 +229,10 @@ func (o *statusOptions) one(ctx context.Context, api client.Client, w policy.Wor
 			out.Replicas = &v1alpha1.ReplicasStatus{
 				Counted: int32(r.N), Ready: new(int32(r.Ready)), Desired: new(int32(r.Desired)), Terminating: new(int32(r.Terminating)),
 			}
+		}
+		if table.Row == nil && len(row.Policies) > 0 {
+			out.Problem = o.redis.noRow(w) + ": is it the right --table, and does the controller write to it?"
+			return out, nil
 		}
 		if table.Row != nil {
 			if row, _, err = policy.DecodeRow(table.Row); err != nil {
@@ -274,7 +287,8 @@ func statusOf(p *v1alpha1.RateLimitPolicy) policyStatus {
 	case observed == nil || *observed < 0:
 		out.Ready = string(metav1.ConditionUnknown)
 		out.Reasons = append(out.Reasons, "no controller has seen it: is Weir running, and does it look after this namespace?")
-	case *observed < p.Generation:
+	case *observed < p.Generation: // what it says is about another policy
+		out.Ready = string(metav1.ConditionUnknown)
 		out.Reasons = append(out.Reasons, fmt.Sprintf("the controller has seen generation %d and not yet %d", *observed, p.Generation))
 	}
 	return out
@@ -411,6 +425,10 @@ func (s workloadStatus) print(w io.Writer, wide bool) {
 			r.Counted, number(r.Ready), number(r.Desired), number(r.Terminating))
 	} else {
 		fmt.Fprintln(w, "Replicas: not counted yet")
+	}
+	if s.Problem != "" {
+		fmt.Fprintf(w, "\nPods are not shown: %s\n", s.Problem)
+		return
 	}
 	if s.Source == "Redis" {
 		fmt.Fprintf(w, "Revision: %s, in the table of installation %s\n", dash(s.Revision), dash(s.Owner))

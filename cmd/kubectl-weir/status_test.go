@@ -30,3 +30,33 @@ func TestStatusShowsWarnings(t *testing.T) {
 		}
 	}
 }
+
+// Only a policy that is ready as it is now ends with 0: a pipeline that asks right after an edit must not take the answer
+// for that of the edit.
+func TestStatusFailsUnlessReadyNow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		observed *int64
+		ready    metav1.ConditionStatus
+		want     string
+	}{
+		"ready":                       {new(int64(2)), metav1.ConditionTrue, "True"},
+		"not ready":                   {new(int64(2)), metav1.ConditionFalse, "False"},
+		"on its way":                  {new(int64(2)), metav1.ConditionUnknown, "Unknown"},
+		"ready before the last edit":  {new(int64(1)), metav1.ConditionTrue, "Unknown"},
+		"seen by no controller":       {new(int64(-1)), metav1.ConditionUnknown, "Unknown"},
+		"without a status by any one": {nil, metav1.ConditionTrue, "Unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &v1alpha1.RateLimitPolicy{ObjectMeta: metav1.ObjectMeta{Name: "checkout", Generation: 2}}
+			p.Status.ObservedGeneration = tc.observed
+			p.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: tc.ready}}
+			got := statusOf(p)
+			if got.Ready != tc.want {
+				t.Errorf("READY %s, want %s", got.Ready, tc.want)
+			}
+			if err := readiness([]policyStatus{got}); (err == nil) != (tc.want == "True") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,7 @@ func (o *testOptions) run(ctx context.Context, s streams, args []string) error {
 	if !ok {
 		return usageError{fmt.Errorf("unknown output %q: must be text, json or junit", o.output)}
 	}
-	inputs, err := expand(args)
+	inputs, err := expand(args, s.in)
 	if err != nil {
 		return err
 	}
@@ -109,13 +110,24 @@ func verdict(results []scenario.Result) error {
 func loadAll(inputs []input) ([]*scenario.Scenario, manifest.Faults, error) {
 	var scenarios []*scenario.Scenario
 	var faults manifest.Faults
+	var policies []string
 	for _, in := range inputs {
-		if in.found {
-			ours, err := about(in.name, scenarioLine)
+		if in.name == standardInput {
+			return nil, nil, usageError{errors.New("a scenario names files beside it, so it cannot come from the standard input: name its file")}
+		}
+		ours, err := in.about(scenarioLine)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !ours {
+			other, err := in.about(policyLine)
 			if err != nil {
 				return nil, nil, err
 			}
-			if !ours {
+			if other { // as tests/*.yaml names those that scenarios are about
+				policies = append(policies, in.name)
+			}
+			if other || in.found {
 				continue
 			}
 		}
@@ -125,6 +137,9 @@ func loadAll(inputs []input) ([]*scenario.Scenario, manifest.Faults, error) {
 		}
 		scenarios = append(scenarios, loaded...)
 		faults = append(faults, wrong...)
+	}
+	if len(scenarios)+len(faults) == 0 && len(policies) > 0 {
+		return nil, nil, usageError{fmt.Errorf("there are policies and no scenario in %s: `kubectl weir lint` checks policies", strings.Join(policies, ", "))}
 	}
 	return scenarios, faults, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -35,7 +36,8 @@ that they deny most. On a terminal the table is drawn anew each time, elsewhere 
 
 The rates are the metrics that the pods export for Prometheus, read through the API server; the role edit allows that.
 The port is that of the annotation prometheus.io/port of the pod, or of a container's port with the name metrics. With
---metrics-url the command reads these addresses instead, and needs no cluster.
+--metrics-url the command reads these addresses instead, and needs no cluster. Without the right to read the metrics, or
+where nothing tells their port, --redis alone shows who is denied.
 
 The identities are what the pods report to Redis every few seconds of the last one to two minutes. They are hashes, the
 same as in explain -o wide, unless the application gives their names.`,
@@ -53,7 +55,7 @@ same as in explain -o wide, unless the application gives their names.`,
 	flags.IntVar(&o.identities, "identities", 10, "how many identities are told, with --redis")
 	flags.StringVar(&o.port, "metrics-port", "", "port of the pods' metrics, by number or name, if nothing in the pod tells it")
 	flags.StringVar(&o.path, "metrics-path", "", "path of the metrics; that of the annotation prometheus.io/path, or /metrics, if absent")
-	flags.StringArrayVar(&o.urls, "metrics-url", nil, "address of one replica's metrics, in place of the pods'; can be given several times")
+	flags.StringSliceVar(&o.urls, "metrics-url", nil, "address of one replica's metrics, in place of the pods'; several separated by commas, or given one by one")
 	cmd.ValidArgsFunction = o.cluster.completeWorkloads
 	return cmd
 }
@@ -132,7 +134,7 @@ func (o *topOptions) loop(
 	}
 }
 
-// look reads the replicas once and compares. Whoever may not read their metrics still sees what is in Redis.
+// look reads the replicas once and compares. Whoever cannot read their metrics still sees what is in Redis.
 func (o *topOptions) look(
 	ctx context.Context, w policy.Workload, source func(context.Context) ([]replica, error), before map[string]reading,
 ) (map[string]reading, topView, error) {
@@ -146,7 +148,11 @@ func (o *topOptions) look(
 	now, failed := readAll(ctx, replicas)
 	view := viewOf(w, len(replicas), ratesOf(before, now))
 	if len(now) == 0 {
-		if !o.redis.given() {
+		switch {
+		case o.redis.given():
+		case errors.Is(failed, errNoPort):
+			return nil, topView{}, failed
+		default:
 			return nil, topView{}, fmt.Errorf("no replica tells its metrics: %w: check --metrics-port and --metrics-path", failed)
 		}
 		view.RatesMissing = failed.Error()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientgotesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
 
 	"github.com/weir-dev/weir/internal/policy"
 	"github.com/weir-dev/weir/ratelimit"
@@ -67,7 +69,7 @@ spec:
 func TestTopReadsWhatReplicasExport(t *testing.T) {
 	one, two := exporter(t), exporter(t)
 	code, stdout, stderr := call(t, "top", "checkout", "-n", "shop", "--interval", "200ms", "--count", "2",
-		"--metrics-url", one.URL, "--metrics-url", two.URL, "--metrics-url", "http://127.0.0.1:1/")
+		"--metrics-url", one.URL+","+two.URL, "--metrics-url", "http://127.0.0.1:1/")
 	if code != exitOK || stderr != "" {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
@@ -124,6 +126,23 @@ func TestTopThroughTheAPIServer(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"http://shop/a:9090/metrics", "http://shop/c:8081/stats"}, asked); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+// The Deployment of the samples tells where its pods have their metrics, which examples/checkout serves.
+func TestTheSampleTellsItsMetrics(t *testing.T) {
+	data, err := os.ReadFile("../../config/samples/00-shop.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "\n---\n")
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict([]byte(text), &d); err != nil {
+		t.Fatal(err)
+	}
+	told := d.Spec.Template.Annotations
+	if port := fmt.Sprint(d.Spec.Template.Spec.Containers[0].Ports[0].ContainerPort); told["prometheus.io/port"] != port || told["prometheus.io/path"] != "/metrics" {
+		t.Errorf("annotations %v, and the container serves on %s", told, port)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,6 +77,9 @@ func TestEveryCommandEndsWithOneLine(t *testing.T) {
 		"diff with an argument":         {slices.Concat([]string{"diff", "x"}, nowhere), 2, "takes no arguments"},
 		"postgres-schema with argument": {[]string{"postgres-schema", "x"}, 2, "takes no arguments"},
 		"status of two":                 {[]string{"status", "a", "b"}, 2, "call `kubectl weir status a` first"},
+		"status of all and Redis":       {[]string{"status", "--redis", "127.0.0.1:1"}, 2, "for example `kubectl weir status checkout`"},
+		"a table of no Redis":           {[]string{"status", "a", "--table", "b"}, 2, "give the address with --redis"},
+		"a context that is not there":   {slices.Concat([]string{"status", "--context", "nope"}, nowhere), 1, "`kubectl config get-contexts` lists those that there are"},
 		"explain of nothing":            {[]string{"explain"}, 2, "`kubectl weir explain checkout`"},
 		"explain of two":                {[]string{"explain", "a", "b"}, 2, "call `kubectl weir explain a` first"},
 		"explain of no request":         {[]string{"explain", "a"}, 2, "say which request it is"},
@@ -100,6 +104,26 @@ func TestEveryCommandEndsWithOneLine(t *testing.T) {
 	}
 	if code, _, stderr := call(t, "simulate", "-f", file("not.yaml"), "--log", file("log")); code != 2 || !strings.Contains(stderr, "not.yaml:") {
 		t.Errorf("a policy that is none: exit code %d, %s", code, stderr)
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// What could not be written is not there: no call ends with 0 then.
+func TestNothingWrittenIsNoSuccess(t *testing.T) {
+	dir := write(t, map[string]string{"policy.yaml": policyText, "a.yaml": passing, "access.log": accessLog()})
+	for _, args := range [][]string{
+		{"lint", dir}, {"lint", dir, "-o", "json"}, {"test", dir}, {"postgres-schema"}, {"help"}, {"completion", "bash"},
+		{"simulate", "-f", filepath.Join(dir, "policy.yaml"), "--log", filepath.Join(dir, "access.log")},
+	} {
+		var complaints strings.Builder
+		code := execute(t.Context(), args, streams{in: strings.NewReader(""), out: full{}, err: &complaints})
+		if code != exitFailed || !strings.HasSuffix(complaints.String(), ": no space left\n") {
+			t.Errorf("%v: exit code %d: %s", args, code, &complaints)
+		}
 	}
 }
 

@@ -36,8 +36,9 @@ type tableView struct {
 	replicasSeen int64 // monotonic µs since which the members that they count are the same
 	standing     *Standing
 	failing      bool
-	missing      int64 // monotonic µs since which the table was read without a row, 0 while there is one
-	started      int64 // on the store's clock
+	told         string // why it fails, as it was logged
+	missing      int64  // monotonic µs since which the table was read without a row, 0 while there is one
+	started      int64  // on the store's clock
 	// heard is the monotonic µs since which every poll succeeded, 0 after one that failed.
 	heard int64
 	// failed is when the last poll failed.
@@ -194,8 +195,10 @@ func (e *Enforcer) pollTable(ctx context.Context) error {
 		if !e.options.TableApart {
 			e.doubted(err)
 		}
-		if !e.table.failing {
-			e.table.failing = true
+		// Whoever mends a file in an editor wants to hear of the next mistake. What a network says differs each time.
+		another := e.options.TableApart && err.Error() != e.table.told
+		if !e.table.failing || another {
+			e.table.failing, e.table.told = true, err.Error()
 			e.log.Warn("Cannot read the policies, going by what was read last", "error", err)
 		}
 	}

@@ -395,12 +395,17 @@ func TestCountsFollowTheRules(t *testing.T) {
 // What befalls policies that are kept apart from the store says nothing of the store.
 func TestPoliciesKeptApartAreNoStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, func(o *enforcer.Options) { o.TableApart = true })
+		var log bytes.Buffer
+		h := newHarness(t, func(o *enforcer.Options) {
+			o.TableApart, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil))
+		})
 		h.apply(policyOf("p", byKey("r", fixed(1, "1h"))))
 		stop := run(t, h)
 		synctest.Wait()
-		h.table.set(func(tb *table) { tb.err = errors.New("policy.yaml:8: a typo") })
-		advance(time.Minute)
+		for _, mistake := range []string{"policy.yaml:8: a typo", "policy.yaml:9: another one"} {
+			h.table.set(func(tb *table) { tb.err = errors.New(mistake) })
+			advance(time.Minute)
+		}
 		h.table.set(func(tb *table) { tb.err = nil })
 		advance(2 * enforcer.DefaultPollInterval)
 		synctest.Wait()
@@ -408,5 +413,10 @@ func TestPoliciesKeptApartAreNoStore(t *testing.T) {
 			t.Errorf("%d suspicions of the store after %d failed polls", f.Suspicions, f.FailedPolls)
 		}
 		stop()
+		for text, want := range map[string]int{"policy.yaml:8: a typo": 1, "policy.yaml:9: another one": 1, "Reads the policies again": 1} {
+			if got := strings.Count(log.String(), text); got != want {
+				t.Errorf("%q is logged %d times, want %d:\n%s", text, got, want, &log)
+			}
+		}
 	})
 }

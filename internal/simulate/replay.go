@@ -196,8 +196,11 @@ func readsOf(row policy.Row, forwarded bool) []Target {
 	return reads
 }
 
-// ErrNothing is returned when no line of a log could be read.
-var ErrNothing = errors.New("no line could be read")
+// What Read returns of logs without requests.
+var (
+	ErrNothing = errors.New("no line could be read")
+	ErrEmpty   = errors.New("there is no line in it")
+)
 
 // Read replays a log. It can be called again with the next one.
 func (r *Replay) Read(ctx context.Context, log io.Reader) error {
@@ -225,7 +228,10 @@ func (r *Replay) Read(ctx context.Context, log io.Reader) error {
 		line, err := from.next()
 		switch {
 		case err == io.EOF: //nolint:errorlint // readers return io.EOF itself
-			if r.read == 0 {
+			switch {
+			case r.read == 0 && r.wrong == 0 && p == nil && formats.head == nil:
+				return ErrEmpty
+			case r.read == 0:
 				return ErrNothing
 			}
 			r.look()

@@ -113,6 +113,15 @@ func TestLinesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A log without a line is another mistake than one that cannot be read.
+func TestEmptyLogs(t *testing.T) {
+	for text, want := range map[string]error{"": ErrEmpty, "\n\n": ErrEmpty, "x": ErrNothing, "time,path\n": ErrNothing} {
+		if err := newReplay(t, twoPerMinute, Options{}).Read(t.Context(), strings.NewReader(text)); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", text, err, want)
+		}
+	}
+}
+
 // The format is that of the first lines that can be read; what comes before them is counted.
 func TestTheFormatIsToldByGoodLines(t *testing.T) {
 	const (

@@ -11,8 +11,11 @@ import (
 
 var update = flag.Bool("update", false, "write what commands say into docs/captures")
 
-// changing is what differs from one run to the next: hashes, numbers, and who answered more often than whom.
-var changing = regexp.MustCompile(`(Store|DenyCache) [0-9]+%(, (Store|DenyCache) [0-9]+%)*|[0-9a-f]{12}|[0-9][0-9,]*(\.[0-9]+)?`)
+// changing is what differs from one run to the next: who answered more often than whom, waits, installations, names of
+// pods, hashes, and numbers.
+var changing = regexp.MustCompile(`(Store|DenyCache) [0-9]+%(, (Store|DenyCache) [0-9]+%)*` +
+	`|in ([0-9]+h)?([0-9]+m)?[0-9.]+s|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|checkout-[0-9a-z]+-[0-9a-z]{5}\b` +
+	`|[0-9a-f]{12}|[0-9][0-9,]*(\.[0-9]+)?`)
 
 // captured holds what a command says to what the documentation shows of it, but for numbers.
 func captured(t *testing.T, name, text string) {
@@ -37,6 +40,18 @@ func captured(t *testing.T, name, text string) {
 	if !strings.Contains(string(page), "```console\n"+string(kept)+"```\n") {
 		t.Errorf("docs/kubectl-weir.md does not show docs/captures/%s as it is", name)
 	}
+}
+
+// shown runs a command, and holds it to what the page shows of it. Texts without a picture are in a folder of their own.
+// FILE in the call stands for a path, which the page calls checkout.yaml.
+func (w *world) shown(t *testing.T, name, user string, code int, call, file string) {
+	t.Helper()
+	got, stdout, stderr := w.weir(user, strings.Fields(strings.ReplaceAll(call, "FILE", file))...)
+	if got != code {
+		t.Fatalf("%s: exit code %d, want %d: %s", call, got, code, stderr)
+	}
+	call = strings.NewReplacer("FILE", "checkout.yaml", "REDIS", "--redis localhost:6379").Replace(call)
+	captured(t, name, "$ kubectl weir "+call+"\n"+stdout+stderr)
 }
 
 // shape is a text without its numbers, and without the blanks that make columns of them.

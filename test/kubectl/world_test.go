@@ -54,6 +54,7 @@ type world struct {
 	replicas  []*ratelimit.Limiter
 	viewer    string // kubeconfigs
 	editor    string
+	nobody    string // has no role
 }
 
 const policyText = `
@@ -137,7 +138,7 @@ func newWorld(t *testing.T) *world {
 	w.kubectl("", "create", "namespace", w.namespace)
 	w.kubectl(strings.ReplaceAll(workloadText, "NAMESPACE", w.namespace), "apply", "-f", "-")
 	w.kubectl("", "wait", "--for=condition=Established", "crd/ratelimitpolicies.ratelimit.weir.dev", "--timeout=60s")
-	for name, into := range map[string]*string{"viewer": &w.viewer, "editor": &w.editor} {
+	for name, into := range map[string]*string{"viewer": &w.viewer, "editor": &w.editor, "default": &w.nobody} {
 		if *into, err = w.cluster.ServiceAccountKubeconfig(t.Context(), w.namespace, name); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/weir-dev/weir/hack/dev/process"
 )
 
 // ErrBroken says that a step did not keep its promise.
@@ -17,6 +20,11 @@ var ErrBroken = errors.New("a step of the demo broke its promise")
 
 // Run runs every step and prints to out. It ends all that it started, unless KEEP=1.
 func Run(ctx context.Context, out io.Writer, dir string) (err error) {
+	unlock, err := alone(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("emptying the demo's folder: %w", err)
 	}
@@ -25,13 +33,7 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 	}
 	r := &report{out: out, started: time.Now()}
 	w := &world{dir: dir, report: r}
-	defer func() {
-		if keep() && err == nil {
-			fmt.Fprintf(out, "\nIt keeps running until you press Ctrl-C. export KUBECONFIG=%s\n", w.cluster.Kubeconfig)
-			<-ctx.Done()
-		}
-		err = errors.Join(err, w.end())
-	}()
+	defer func() { err = errors.Join(err, w.end()) }()
 
 	fmt.Fprintln(out, "Weir demo: POST /exports of the shop's checkout is limited to 5 per minute for each API key,")
 	fmt.Fprintln(out, "over all replicas together. Logs:", filepath.Clean(dir))
@@ -53,7 +55,72 @@ func Run(ctx context.Context, out io.Writer, dir string) (err error) {
 		}
 	}
 	if !r.summary() {
-		return ErrBroken
+		err = ErrBroken
 	}
+	if keep() {
+		err = errors.Join(err, w.stay(ctx))
+	}
+	return err
+}
+
+// alone refuses to take away the folder of another demo, which with KEEP=1 may run for ever.
+func alone(ctx context.Context, dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("making the demo's folder: %w", err)
+	}
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	unlock, err = process.Lock(ctx, dir+".lock", func() { refuse(errRuns) })
+	if errors.Is(context.Cause(ctx), errRuns) {
+		return nil, errRuns
+	}
+	return unlock, err
+}
+
+var errRuns = errors.New("another demo of this folder runs: end it with Ctrl-C first")
+
+// stay leaves everything running with the policies in force, and says what to try, until ctx ends.
+func (w *world) stay(ctx context.Context) error {
+	w.report.heading("KEEP=1: kubectl apply -k config/samples once more")
+	if _, err := w.kubectl(ctx, "apply", "-k", "config/samples"); err != nil {
+		return err
+	}
+	addresses, err := w.fleet.Addresses(ctx, 3)
+	if err != nil {
+		return err
+	}
+	if err := w.settled(ctx, 3); err != nil {
+		return err
+	}
+	w.report.say("Three replicas enforce them")
+	kubectl := "bin/kubectl" // where make build-cluster puts it
+	if _, err := os.Stat(kubectl); err != nil {
+		kubectl = w.cluster.Kubectl
+	}
+	fmt.Fprint(w.report.out, invitation(kubectl, w.cluster.Kubeconfig, w.redis.address(), addresses))
+	<-ctx.Done()
 	return nil
+}
+
+// invitation says what can be tried while the demo stays, in the folder of the repository.
+func invitation(kubectl, kubeconfig, redis string, replicas []string) string {
+	urls := make([]string, len(replicas))
+	for i, address := range replicas {
+		urls[i] = "http://" + address + "/metrics"
+	}
+	table := "--redis " + redis + " --table " + table
+	workload := deployment + " -n " + namespace
+	return fmt.Sprintf(`
+Everything keeps running until you press Ctrl-C, which ends all of it; make calls that an error. Try in another terminal, in this folder:
+
+  export KUBECONFIG=%s
+  %s get rlp -n %s
+  curl -i -X POST -H 'X-Api-Key: me' http://%s/exports   # the sixth within a minute gets 429
+  go run ./cmd/kubectl-weir status %s %s
+  go run ./cmd/kubectl-weir peek %s %s --method POST --route /exports --header X-Api-Key=me
+  go run ./cmd/kubectl-weir top %s %s --metrics-url %s
+
+The replicas serve on %s.
+`, kubeconfig, kubectl, namespace, replicas[0], workload, table, workload, table, workload, table, strings.Join(urls, ","),
+		strings.Join(replicas, ", "))
 }

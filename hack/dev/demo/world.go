@@ -25,6 +25,9 @@ const (
 	table      = "demo"
 	// weirNamespace is where config/default puts the controller.
 	weirNamespace = "weir-system"
+	// storeTimeout is what replicas wait for Redis. The default of 10 ms is for a pod with a processor; here a whole
+	// cluster shares a few of them.
+	storeTimeout = 250 * time.Millisecond
 )
 
 // world is everything that the demo runs: a local Kubernetes, a Redis, the controller and the replicas.
@@ -94,6 +97,7 @@ func (w *world) begin(ctx context.Context) error {
 		return err
 	}
 	w.report.say("Controller: kubectl apply -k config/default; in the place of its pods a process under their ServiceAccount")
+	w.report.say("Replicas: a process for each pod; decisions wait %v for Redis, not the default 10 ms, because all share this machine", storeTimeout)
 	return w.startFleet(checkout)
 }
 
@@ -122,8 +126,7 @@ func (w *world) startFleet(checkout string) error {
 	w.fleet = run.StartFleet(run.FleetOptions{
 		Pods: pods, Namespace: namespace, Selector: "app=" + deployment, Program: checkout, Logs: w.dir,
 		Env: []string{
-			// The default of 10 ms is for a pod with a processor; here a whole cluster shares two of them.
-			"STORE_TIMEOUT=250ms",
+			"STORE_TIMEOUT=" + storeTimeout.String(),
 			"REDIS=" + w.redis.address(), "WEIR_TABLE=" + table,
 			"WEIR_NAMESPACE=" + namespace, "WEIR_WORKLOAD=" + deployment,
 		},
