@@ -159,13 +159,27 @@ func TestMetricsAreLintedAndDocumented(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(page), "## The library")
 	section, _, _ = strings.Cut(section, "\n## ")
-	if rows := strings.Count(section, "\n| `"); rows != len(families) {
+	if rows := strings.Count(section, "\n| `weir_"); rows != len(families) {
 		t.Errorf("docs/metrics.md has %d metrics of the library, want %d", rows, len(families))
 	}
 	for _, f := range families {
 		if !strings.Contains(section, "\n| `"+f.GetName()+"` |") {
 			t.Errorf("docs/metrics.md lacks %s", f.GetName())
 		}
+	}
+	sources := 0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if source := labelsOf(m)["source"]; f.GetName() == "weir_decisions_total" {
+				sources++
+				if !strings.Contains(section, "\n| `"+source+"` |") {
+					t.Errorf("docs/metrics.md lacks the source %s", source)
+				}
+			}
+		}
+	}
+	if sources < 12 {
+		t.Errorf("%d series of decisions", sources)
 	}
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	if err != nil || len(problems) > 0 {
