@@ -249,7 +249,7 @@ func (r *Reconciler) snapshotFailed(ctx context.Context, in *input, what string,
 	switch {
 	case err == nil:
 		return false
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // the cache is behind
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err): // the cache is behind
 		in.snapshot.again = retryConflict
 		return true
 	}
