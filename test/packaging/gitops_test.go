@@ -25,6 +25,7 @@ var verdicts = map[string]struct {
 	"an-edit-that-nobody-has-seen": {status.InProgressStatus, "Progressing", "inProgress"},
 	"a-pod-that-is-late-for-a-moment-takes-nothing-back":                {status.CurrentStatus, "Healthy", "current"},
 	"a-row-of-a-newer-controller":                                       {status.InProgressStatus, "Degraded", "failed"},
+	"a-fault-of-this-workload-alone-is-not-the-stores":                  {status.InProgressStatus, "Progressing", "inProgress"},
 	"a-table-of-another-installation":                                   {status.InProgressStatus, "Degraded", "failed"},
 	"a-target-that-does-not-exist-yet-written-not-accepted-not-stalled": {status.InProgressStatus, "Progressing", "inProgress"},
 	"all-pods-enforce-it":                                               {status.CurrentStatus, "Healthy", "current"},
