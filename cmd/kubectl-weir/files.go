@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -24,6 +25,8 @@ type input struct {
 
 // standardInput is what stands for it among files.
 const standardInput = "-"
+
+var errScenarioFromPipe = usageError{errors.New("a scenario names files beside it, so it cannot come from the standard input: name its file")}
 
 // expand turns arguments into files: a file, the files of a folder, or with /... at the end those of a whole tree; and -
 // into what there is on stdin. Hidden folders are passed over.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -94,7 +93,7 @@ func check(inputs []input) (findings, error) {
 		}
 		if isScenario {
 			if in.name == standardInput {
-				return findings{}, usageError{errors.New("a scenario names files beside it, so it cannot come from the standard input: name its file")}
+				return findings{}, errScenarioFromPipe
 			}
 			scenarios++
 			_, faults, err := scenario.Load(in.name)

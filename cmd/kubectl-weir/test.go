@@ -113,7 +113,7 @@ func loadAll(inputs []input) ([]*scenario.Scenario, manifest.Faults, error) {
 	var policies []string
 	for _, in := range inputs {
 		if in.name == standardInput {
-			return nil, nil, usageError{errors.New("a scenario names files beside it, so it cannot come from the standard input: name its file")}
+			return nil, nil, errScenarioFromPipe
 		}
 		ours, err := in.about(scenarioLine)
 		if err != nil {

@@ -126,7 +126,7 @@ type subject struct {
 	memo   *memo // nil remembers nothing
 	hasher hasher
 
-	// header is one whose value is known already, "" for none.
+	// header is the one that was looked up last, "" for none.
 	header, value string
 
 	doubt func() // hears of a forwarded address that was not believed; may be nil
@@ -166,11 +166,7 @@ func (k *keyer) identify(s *subject, buf []byte) (Identity, keyOutcome, []byte) 
 
 // identifyHeader is identify for a key that is one header: the value of the last request is recognised as it is.
 func (k *keyer) identifyHeader(s *subject, buf []byte) (Identity, keyOutcome, []byte) {
-	value := s.value
-	if s.header != k.header {
-		value = headerValue(s.request, k.header)
-	}
-	value = strings.TrimSpace(value)
+	value := strings.TrimSpace(s.valueOf(k.header))
 	last := s.memo.of(k.index)
 	if last.is(k, value) {
 		return last.id, keyFound, buf
@@ -258,6 +254,14 @@ func (p *keyPart) appendAddr(buf []byte, addr netip.Addr) ([]byte, bool) {
 	}
 	sixteen := masked.Addr().As16()
 	return append(append(buf, byte(p.kind), byte(addr.BitLen()), byte(bits)), sixteen[:]...), true
+}
+
+// valueOf is headerValue, which is not looked up again for the same name.
+func (s *subject) valueOf(name string) string {
+	if s.header != name {
+		s.header, s.value = name, headerValue(s.request, name)
+	}
+	return s.value
 }
 
 // headerValue is the first line of a header, which is the one that applications read.

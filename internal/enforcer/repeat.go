@@ -40,7 +40,7 @@ func (r *reads) addPart(p *keyPart) {
 	r.header = p.name
 }
 
-// repeats says that want holds already what the request asks. What it finds of a header is found for the keys, too.
+// repeats says that want holds already what the request asks.
 func (d *decision) repeats() bool {
 	last, r := &d.last, &d.request
 	d.subject.header = ""
@@ -48,11 +48,8 @@ func (d *decision) repeats() bool {
 		last.pathRead && r.Path != last.path || last.remoteRead && (r.Remote != last.remote || len(r.Header["X-Forwarded-For"]) > 0) {
 		return false
 	}
-	if name := d.s.reads.header; name != "" {
-		d.subject.header, d.subject.value = name, headerValue(r, name)
-		if d.subject.value != last.value {
-			return false
-		}
+	if name := d.s.reads.header; name != "" && d.subject.valueOf(name) != last.value {
+		return false
 	}
 	d.want.peek = d.peek
 	for i := range d.want.origins {
@@ -74,6 +71,6 @@ func (d *decision) remember() {
 		remote: r.Remote, remoteRead: d.subject.addrKnown,
 	}
 	if name := d.s.reads.header; name != "" {
-		d.last.value = headerValue(r, name)
+		d.last.value = d.subject.valueOf(name)
 	}
 }

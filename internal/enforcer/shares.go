@@ -129,13 +129,13 @@ func (d *decision) holdShare() bool {
 	h := &d.hold
 	d.shares = d.shares[:0]
 	for i := range d.want.origins[:d.want.enforced] {
-		o, c := d.want.origins[i], d.want.counters[i]
-		if o.rule.onFailure == policy.OnStoreFailureLocalShare && (guarding || d.e.options.Local.Owes(&d.want.counters[i])) {
+		o, c := d.want.origins[i], &d.want.counters[i]
+		if o.rule.onFailure == policy.OnStoreFailureLocalShare && (guarding || d.e.options.Local.Owes(c)) {
 			share := d.e.shareOf(o, c.Identity)
 			if o.rule.rounding != policy.RoundingNeverExceed { // a new replica has its part of what the store admits
 				share.Requests, share.EmptyAt = share.Limit.Requests, 0
 			}
-			h.add(c, o)
+			h.add(*c, o)
 			d.shares = append(d.shares, share)
 		}
 	}

@@ -152,7 +152,7 @@ func (c *clock) Elapsed() time.Duration { return time.Duration(c.now) * time.Mic
 func (c *clock) Int64N(n int64) int64   { return c.random.Int64N(n) }
 func (c *clock) Go(f func())            { c.tasks = append(c.tasks, f) }
 
-// Yield lets all go on that can, in every other run, and nobody in the others: a real process does the one or the other.
+// Yield lets all go on that can, if the schedule says so.
 func (c *clock) Yield() {
 	if c.yields {
 		c.wait(nil, nil, 0)

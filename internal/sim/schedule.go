@@ -19,13 +19,14 @@ type schedule struct {
 	window    int64 // µs
 	lease     int64 // tokens, 0 for none
 	steps     int
-	// prompt: a caller may ask the store on his own goroutine.
-	prompt bool
+	// prompt: a caller may ask the store on his own goroutine. yields: who is answered goes on before the next batch
+	// leaves; a real process does the one or the other.
+	prompt, yields bool
 	// What may happen beside an outage of the store.
 	lossy, slow, cuts, scaling, crashes, emptied, rolledBack bool
 }
 
-func newSchedule(r *rand.Rand) schedule {
+func newSchedule(seed uint64, r *rand.Rand) schedule {
 	some := func(n int) bool { return r.IntN(n) == 0 }
 	s := schedule{
 		algorithm: []policy.Algorithm{
@@ -35,7 +36,8 @@ func newSchedule(r *rand.Rand) schedule {
 		requests: []int64{1, 3, 10, 30}[r.IntN(4)],
 		window:   []int64{5, 20, 60}[r.IntN(3)] * 1_000_000,
 		steps:    20 + r.IntN(30),
-		lossy:    some(5), slow: some(5), cuts: some(4), scaling: !some(3), crashes: some(3), emptied: some(2), rolledBack: some(3),
+		prompt:   seed%2 == 0, yields: seed%4 < 2,
+		lossy: some(5), slow: some(5), cuts: some(4), scaling: !some(3), crashes: some(3), emptied: some(2), rolledBack: some(3),
 	}
 	if s.algorithm != policy.SlidingWindowLog && some(3) {
 		s.lease, s.requests = 10, []int64{30, 100}[r.IntN(2)]
@@ -44,8 +46,8 @@ func newSchedule(r *rand.Rand) schedule {
 }
 
 func (s schedule) String() string {
-	return fmt.Sprintf("%s of %d in %v, lease %d, %s, prompt %t, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
-		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.lease, s.rounding, s.prompt,
+	return fmt.Sprintf("%s of %d in %v, lease %d, %s, prompt %t, yields %t, lossy %t, slow %t, cuts %t, scaling %t, crashes %t, emptied %t, rolled back %t",
+		s.algorithm, s.requests, time.Duration(s.window)*time.Microsecond, s.lease, s.rounding, s.prompt, s.yields,
 		s.lossy, s.slow, s.cuts, s.scaling, s.crashes, s.emptied, s.rolledBack)
 }
 

@@ -76,10 +76,9 @@ type world struct {
 // Run runs the schedule of a seed. The error says what broke a promise, and when.
 func Run(seed uint64, options Options) (Report, error) {
 	random := rand.New(rand.NewPCG(seed, 0x57656972)) //nolint:gosec // to be replayed
-	w := &world{options: options, schedule: newSchedule(random)}
-	w.schedule.prompt = seed%2 == 0
+	w := &world{options: options, schedule: newSchedule(seed, random)}
 	w.clock = newClock(1_700_000_000_000_000/w.schedule.window*w.schedule.window+random.Int64N(w.schedule.window), random)
-	w.clock.yields = seed%4 < 2
+	w.clock.yields = w.schedule.yields
 	w.server = newServer(w.clock)
 	w.fleet = &fleet{world: w}
 	w.controller = &controller{world: w, row: must(policy.EncodeRow(w.schedule.row()))}
